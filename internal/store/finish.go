@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tidings-project/tidings"
+)
+
+// Finish is the end of one attempt.
+type Finish struct {
+	ID        tidings.UUID
+	Token     tidings.UUID
+	Verdict   tidings.Verdict
+	Delay     time.Duration // until the next attempt, when one is scheduled
+	Doubted   bool          // this SEND may have been accepted: the settle time counts from now
+	Unstarted bool          // the first SEND did not start: first_call_at is set back
+	KeyLost   bool          // other bytes than the first request's were rendered
+
+	RequestHash   []byte
+	ProviderMsgID string
+	Detail        string
+}
+
+// finishSQL ends attempts. A task is found by its primary key and matched by its token alone: every exit from SENDING clears the
+// token, so a superseded holder matches nothing, and its observation goes to its journal row as late. It returns the tokens that
+// matched.
+// edge: accept, retry, clear, fail, doubt, park
+const finishSQL = `WITH f AS MATERIALIZED (
+		SELECT u.*, statement_timestamp() AS now_at, statement_timestamp() + u.delay_ms * interval '1 millisecond' AS next_at
+		  FROM unnest(@ids::uuid[], @buckets::smallint[], @tokens::uuid[], @states::text[], @outcomes::text[], @reviews::boolean[],
+			@doubts::boolean[], @refunds::int[], @reforces::boolean[], @delays::float8[], @doubted::boolean[], @unstarted::boolean[],
+			@keys_lost::boolean[], @hashes::bytea[], @provider_ids::text[], @details::text[])
+			AS u (id, bucket, token, state, outcome, review, in_doubt, refund, reforce, delay_ms, doubted, unstarted, key_lost, hash, provider_id, detail)
+	), applied AS (
+		UPDATE tidings.task t SET state = f.state, attempt_token = NULL, lease_owner = NULL, lease_until = NULL,
+			needs_review = f.review, outcome_uncertain = f.in_doubt, force_send = f.reforce, budget_left = t.budget_left + f.refund,
+			next_attempt_at = CASE WHEN f.state IN ('PENDING', 'UNKNOWN') AND NOT f.review THEN f.next_at END,
+			first_call_at = CASE WHEN NOT f.unstarted THEN t.first_call_at END,
+			doubt_at = CASE WHEN f.doubted THEN f.now_at WHEN f.in_doubt THEN t.doubt_at END,
+			request_hash = coalesce(t.request_hash, f.hash),
+			key_lost = t.key_lost OR f.key_lost OR coalesce(t.request_hash <> f.hash, false),
+			provider_msg_id = coalesce(f.provider_id, t.provider_msg_id), last_error = f.detail
+		  FROM f WHERE t.id = f.id AND t.bucket = f.bucket AND t.attempt_token = f.token
+		RETURNING f.token
+	), journal AS (
+		UPDATE tidings.attempt a SET outcome = coalesce(a.outcome, e.outcome), finished_at = coalesce(a.finished_at, e.now_at),
+			detail = CASE WHEN a.outcome IS NULL THEN e.detail ELSE a.detail END,
+			provider_msg_id = coalesce(a.provider_msg_id, e.provider_id),
+			late_outcome = CASE WHEN a.outcome IS NOT NULL AND a.late_outcome IS NULL THEN e.outcome ELSE a.late_outcome END,
+			late_detail = CASE WHEN a.outcome IS NOT NULL AND a.late_outcome IS NULL THEN e.detail ELSE a.late_detail END,
+			late_at = CASE WHEN a.outcome IS NOT NULL AND a.late_outcome IS NULL THEN e.now_at ELSE a.late_at END
+		  FROM f e
+		 WHERE a.token = e.token AND a.bucket = e.bucket
+		   AND (SELECT count(*) FROM applied) >= 0 -- the tasks first, as a takeover does
+	)
+	SELECT token FROM applied`
+
+// Finish ends a batch of attempts and returns the tokens of those that were superseded: their tasks are unchanged and their
+// observations stand in the journal as late.
+//
+// An error with the code OUTCOME_UNKNOWN may have ended them: ask Recorded before trying again.
+func (s *Store) Finish(ctx context.Context, batch []Finish) (stale []tidings.UUID, err error) {
+	slices.SortFunc(batch, func(a, b Finish) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	n := len(batch)
+	var (
+		ids, tokens               = make([]tidings.UUID, n), make([]tidings.UUID, n)
+		buckets                   = make([]int16, n)
+		states, outcomes          = make([]string, n), make([]string, n)
+		reviews, doubts, reforces = make([]bool, n), make([]bool, n), make([]bool, n)
+		doubted, unstarted, lost  = make([]bool, n), make([]bool, n), make([]bool, n)
+		refunds                   = make([]int32, n)
+		delays                    = make([]float64, n)
+		hashes                    = make([][]byte, n)
+		providerIDs, details      = make([]*string, n), make([]*string, n)
+	)
+	for i := range batch {
+		f := &batch[i]
+		ids[i], tokens[i], buckets[i] = f.ID, f.Token, f.ID.Bucket()
+		states[i], outcomes[i] = string(f.Verdict.To), string(f.Verdict.Outcome)
+		reviews[i], doubts[i], reforces[i] = f.Verdict.Review, f.Verdict.InDoubt, f.Verdict.Reforce
+		if f.Verdict.Refund {
+			refunds[i] = 1
+		}
+		delays[i] = float64(f.Delay) / float64(time.Millisecond)
+		doubted[i], unstarted[i], lost[i], hashes[i] = f.Doubted, f.Unstarted, f.KeyLost, f.RequestHash
+		providerIDs[i], details[i] = orNull(&f.ProviderMsgID), orNull(&f.Detail)
+	}
+	args := pgx.NamedArgs{
+		"ids": ids, "buckets": buckets, "tokens": tokens, "states": states, "outcomes": outcomes, "reviews": reviews,
+		"doubts": doubts, "refunds": refunds, "reforces": reforces, "delays": delays, "doubted": doubted, "unstarted": unstarted,
+		"keys_lost": lost, "hashes": hashes, "provider_ids": providerIDs, "details": details,
+	}
+	applied := make(map[tidings.UUID]bool, n)
+	err = s.write(ctx, "finish attempts", func(ctx context.Context) error {
+		rows, done, err := s.byIndex(ctx, finishSQL, args)
+		if err != nil {
+			return err
+		}
+		clear(applied)
+		for rows.Next() {
+			var token tidings.UUID
+			if err := rows.Scan(&token); err != nil {
+				return errors.Join(err, done())
+			}
+			applied[token] = true
+		}
+		return errors.Join(rows.Err(), done())
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, token := range tokens {
+		if !applied[token] {
+			stale = append(stale, token)
+		}
+	}
+	return stale, nil
+}
+
+func orNull(s *string) *string {
+	if *s == "" {
+		return nil
+	}
+	return s
+}
+
+// recordedSQL reads by primary key which attempts have an end.
+const recordedSQL = `SELECT a.token FROM tidings.attempt a
+	WHERE a.token = ANY (@tokens::uuid[]) AND a.bucket = ANY (@buckets::smallint[])
+	  AND (a.outcome <> 'LEASE_EXPIRED' OR a.late_outcome IS NOT NULL)`
+
+// Recorded returns those of the tokens whose holders' observation is in the journal.
+func (s *Store) Recorded(ctx context.Context, tokens []tidings.UUID) ([]tidings.UUID, error) {
+	buckets := make([]int16, len(tokens))
+	for i, t := range tokens {
+		buckets[i] = t.Bucket()
+	}
+	rows, err := s.pool.Query(ctx, recordedSQL, pgx.NamedArgs{"tokens": tokens, "buckets": buckets})
+	if err != nil {
+		return nil, coded("read which attempts were recorded", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[tidings.UUID])
+	return found, coded("read which attempts were recorded", err)
+}

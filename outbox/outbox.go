@@ -1,0 +1,105 @@
+// Package outbox is what an application writes in its own transaction: Notify stores a notification together with the change
+// that it tells of, so that both are there or neither is.
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tidings-project/tidings"
+)
+
+// DB is where Notify writes: the caller's own transaction (pgx.Tx), a connection (*pgx.Conn) or a pool (*pgxpool.Pool).
+type DB interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// notifySQL is the one implementation of the rule, offered to every language. It relies on UNIQUE (user_id, event_key, bucket).
+const notifySQL = `SELECT tidings.notify_v1(@items::json)`
+
+// Notify submits notifications and answers for each, in the same order, whether it was created. In a transaction of the caller
+// nothing is stored before the caller commits; on a pool or connection it is stored when Notify returns without error.
+//
+// A notification is identified by (User, EventKey). A duplicate, also a concurrent one, is an answer and never an error, so it
+// never aborts the caller's transaction. When the transaction that submitted first rolls back, the one that waited for it
+// creates the notification. Under REPEATABLE READ and SERIALIZABLE an original that was committed after the transaction's
+// snapshot cannot be seen: the answer is then Created false with an absent ID.
+//
+// Keys are sorted within one call. Two transactions that each call Notify more than once with the same keys in opposite order
+// can still deadlock; PostgreSQL then aborts one of them.
+//
+// Input that would be refused is refused before the database sees it, with the code INVALID_ARGUMENT or TOO_LARGE. Any other
+// error means, in a transaction of the caller, that the transaction is aborted; on a pool, that the outcome is unknown unless
+// the error carries another code: submit again with the same keys.
+func Notify(ctx context.Context, db DB, notifications ...tidings.Notification) ([]tidings.Notified, error) {
+	if len(notifications) == 0 {
+		return nil, nil
+	}
+	if len(notifications) > tidings.MaxBatch {
+		return nil, tidings.Errorf(tidings.TooLarge, "%d notifications in one call, at most %d are allowed", len(notifications), tidings.MaxBatch)
+	}
+	for i := range notifications {
+		if err := notifications[i].Check(); err != nil {
+			if len(notifications) == 1 {
+				return nil, err
+			}
+			return nil, tidings.Errorf(tidings.ErrorCode(err), "notification %d: %w", i, err)
+		}
+	}
+	items, err := json.Marshal(notifications)
+	if err != nil {
+		return nil, tidings.Errorf(tidings.InvalidArgument, "write the notifications as JSON: %w", err)
+	}
+	var answer []byte
+	if err := db.QueryRow(ctx, notifySQL, pgx.NamedArgs{"items": string(items)}).Scan(&answer); err != nil {
+		return nil, coded(err)
+	}
+	var notified []tidings.Notified
+	if err := json.Unmarshal(answer, &notified); err != nil {
+		return nil, fmt.Errorf("read the answer of notify_v1: %w", err)
+	}
+	if len(notified) != len(notifications) {
+		return nil, fmt.Errorf("notify_v1 answered %d of %d notifications", len(notified), len(notifications))
+	}
+	return notified, nil
+}
+
+// coded gives a database error its code without repeating details, which may hold a body.
+func coded(err error) error {
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &pg) && (pg.Code == "23514" || pg.Code == "23502" || pg.Code[:2] == "22"):
+		return tidings.Errorf(tidings.InvalidArgument, "notify: refused by the database: %s %s", pg.Code, pg.ConstraintName)
+	case errors.As(err, &pg):
+		return &tidings.Error{Code: tidings.Unavailable, Message: "notify: " + pg.Code + ": " + pg.Message, Err: err}
+	case errors.As(err, &connect), pgconn.SafeToRetry(err):
+		return &tidings.Error{Code: tidings.Unavailable, Message: "notify: the database cannot be reached", Err: err}
+	}
+	return &tidings.Error{Code: tidings.OutcomeUnknown, Message: "notify: the database's answer was lost: submit again with the same keys", Err: err}
+}
+
+// WakeChannel is the NOTIFY channel on which idle workers listen.
+const WakeChannel = "tidings_wake"
+
+// wakeSQL stands alone: a NOTIFY takes a lock of the whole cluster until its transaction is flushed, so it never belongs into a
+// transaction that carries data.
+const wakeSQL = `SELECT pg_notify('` + WakeChannel + `', '')`
+
+// Wake tells idle workers to look for due tasks now. It saves up to a worker's polling interval; nothing is lost without it.
+// Call it after the commit, on a pool or connection, never inside the transaction that called Notify.
+func Wake(ctx context.Context, db DB) error {
+	if _, inTx := db.(pgx.Tx); inTx {
+		return tidings.Errorf(tidings.InvalidArgument, "wake: a transaction cannot wake anyone before it commits: use the pool after the commit")
+	}
+	if _, err := db.Exec(ctx, wakeSQL); err != nil {
+		return fmt.Errorf("wake the workers: %w", err)
+	}
+	return nil
+}
