@@ -59,12 +59,12 @@ var commit = sync.OnceValue(func() string {
 
 // places replaces what would tell one machine from another.
 var places = sync.OnceValue(func() *strings.Replacer {
-	pairs := []string{Root(), "<module>", filepath.Clean(os.TempDir()), "<tmp>"}
+	pairs := []string{Root(), "{module}", filepath.Clean(os.TempDir()), "{tmp}"}
 	if home, err := os.UserHomeDir(); err == nil && len(home) > 1 {
-		pairs = append(pairs, home, "<home>")
+		pairs = append(pairs, home, "{home}")
 	}
 	if host, err := os.Hostname(); err == nil && len(host) > 3 && host != "localhost" {
-		pairs = append(pairs, host, "<host>")
+		pairs = append(pairs, host, "{host}")
 	}
 	return strings.NewReplacer(pairs...)
 })

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"testing"
 	"time"
 )
 
@@ -41,4 +42,14 @@ func selfSigned() (tls.Certificate, *x509.CertPool, error) {
 	roots := x509.NewCertPool()
 	roots.AddCert(leaf)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots, nil
+}
+
+// Certificate makes a certificate for localhost and 127.0.0.1, and the roots that trust it.
+func Certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	certificate, roots, err := selfSigned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate, roots
 }

@@ -9,7 +9,10 @@ import (
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/channel"
 	"github.com/tidings-project/tidings/channel/channeltest"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func start(t *testing.T, o channeltest.Options) *channeltest.Server {
 	t.Helper()

@@ -92,7 +92,7 @@ func StartHTTPPeer(protocol Protocol, answer string) (*HTTPPeer, error) {
 
 // ResettingServer is a peer that answers the first request on its first connection and resets the connection when it has
 // read the second one; every later request is answered. A client that repeats a request by itself shows as three
-// requests for two calls.
+// requests for two calls, provided that it reads the first answer to its end, so that the connection is kept.
 func ResettingServer() (*HTTPPeer, error) {
 	p, err := StartHTTPPeer(HTTP1, `{"id":"1"}`)
 	if err == nil {

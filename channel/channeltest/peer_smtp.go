@@ -32,7 +32,7 @@ type SMTPFault struct {
 	Reply string // this reply, lines separated by CRLF; then Close or Reset, when set
 	Close bool
 	Reset bool
-	Hang  bool // no reply
+	Hang  bool // no reply, and nothing is read any more
 }
 
 // Mail is a message that an SMTPPeer took responsibility for.
@@ -49,6 +49,7 @@ type SMTPPeer struct {
 	tls      *tls.Config // nil: no STARTTLS
 	roots    *x509.CertPool
 	wg       sync.WaitGroup
+	closing  chan struct{}
 
 	mu       sync.Mutex
 	closed   bool
@@ -62,7 +63,7 @@ type SMTPPeer struct {
 
 // StartSMTPPeer starts a peer; with secure it offers STARTTLS.
 func StartSMTPPeer(secure bool) (*SMTPPeer, error) {
-	p := &SMTPPeer{conns: map[net.Conn]struct{}{}}
+	p := &SMTPPeer{closing: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	if secure {
 		certificate, roots, err := selfSigned()
 		if err != nil {
@@ -118,8 +119,9 @@ func (p *SMTPPeer) Phases() []string {
 	return append([]string(nil), p.phases...)
 }
 
-// Close closes every connection and waits for the peer's goroutines.
+// Close closes every connection and waits for the peer's goroutines. It is called once.
 func (p *SMTPPeer) Close() {
+	close(p.closing)
 	p.mu.Lock()
 	p.closed = true
 	for c := range p.conns {
@@ -198,8 +200,8 @@ func (c *smtpConn) at(phase, reply string) error {
 func (c *smtpConn) play(f SMTPFault, faulty bool, reply string) error {
 	if faulty {
 		if f.Hang {
-			_, err := io.Copy(io.Discard, c.r) // until the client goes
-			return err
+			<-c.peer.closing // neither reads nor writes
+			return io.EOF
 		}
 		reply = f.Reply
 	}

@@ -80,6 +80,9 @@ func (s *Server) routes() http.Handler {
 		mux.HandleFunc("POST /"+mode+"/send", func(w http.ResponseWriter, r *http.Request) { s.send(w, r, mode) })
 	}
 	mux.HandleFunc("GET /sms/messages", s.query)
+	for _, mode := range []string{ModePush, ModePlain} {
+		mux.HandleFunc("/"+mode+"/messages", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) })
+	}
 	mux.HandleFunc("POST /script", s.control(func(body []byte, _ *http.Request) (any, error) {
 		var sc Script
 		if err := json.Unmarshal(body, &sc); err != nil {

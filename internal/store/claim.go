@@ -37,6 +37,7 @@ type Claimed struct {
 	N         int             // the attempt's number
 	FirstCall bool            // this claim is the first SEND that may reach the provider
 	Keyed     bool            // this SEND relies on the provider's deduplication
+	Lost      bool            // taken over from a holder that did not report in time
 	Priority  tidings.Priority
 	Due       time.Time // when it was due; of an expired lease: when that ended
 	At        time.Time // when it was claimed, by the database's clock
@@ -135,7 +136,7 @@ const (
 		coalesce(j.stop, '') AS stop, j.attempt_count + j.rows AS n, j.first_call, j.in_doubt AND j.key_holds AND NOT j.force_send AS keyed, j.priority,
 		coalesce(j.next_attempt_at, j.lease_until) AS due, j.user_id, j.event_key, coalesce(j.to_address, '') AS address, coalesce(j.title, '') AS title,
 		coalesce(j.body, '') AS body, coalesce(j.category, '') AS category, coalesce(j.to_version, 0) AS address_version, j.slot,
-		j.data, j.created_at, j.expires_at, coalesce(j.first_call_at, j.now_at) AS first_call_at, j.request_hash, j.now_at
+		j.data, j.created_at, j.expires_at, coalesce(j.first_call_at, j.now_at) AS first_call_at, j.request_hash, j.now_at, j.attempt_token IS NOT NULL AS lost
 	  FROM judged j`
 )
 
@@ -212,7 +213,7 @@ func (s *Store) claim(ctx context.Context, doing, sql string, args pgx.NamedArgs
 func scanClaimed(row pgx.CollectableRow) (c Claimed, err error) {
 	err = row.Scan(&c.ID, &c.Token, &c.State, &c.Held.Action, &c.Held.InDoubt, &c.Held.Forced, &c.Held.Budget, &c.Held.Fallback,
 		&c.Held.Conclusive, &c.Stop, &c.N, &c.FirstCall, &c.Keyed, &c.Priority, &c.Due, &c.User, &c.EventKey, &c.Address, &c.Title,
-		&c.Body, &c.Category, &c.AddressVersion, &c.Slot, &c.Data, &c.CreatedAt, &c.ExpiresAt, &c.FirstCallAt, &c.RequestHash, &c.At)
+		&c.Body, &c.Category, &c.AddressVersion, &c.Slot, &c.Data, &c.CreatedAt, &c.ExpiresAt, &c.FirstCallAt, &c.RequestHash, &c.At, &c.Lost)
 	return c, err
 }
 

@@ -66,7 +66,7 @@ func ReadCard(data []byte) (Card, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&c); err != nil {
-		return c, fmt.Errorf("not a card: %w", err)
+		return c, fmt.Errorf("not a card: %s", strings.Join(strings.Fields(err.Error()), " ")) // on one line
 	}
 	if err := decoder.Decode(new(any)); err != io.EOF {
 		return c, errors.New("more than one document")
@@ -126,9 +126,11 @@ func (s selection) find() (found []lab.Check, err error) {
 		return nil, fmt.Errorf("%q: a pattern has a count, and nothing else has", s.pattern)
 	}
 	for _, check := range lab.Catalogue {
-		match, err := path.Match(s.pattern, check.ID)
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", s.pattern, err)
+		match := check.ID == s.pattern
+		if s.count > 0 {
+			if match, err = path.Match(s.pattern, check.ID); err != nil {
+				return nil, fmt.Errorf("%q: %w", s.pattern, err)
+			}
 		}
 		if match {
 			found = append(found, check)
@@ -138,7 +140,7 @@ func (s selection) find() (found []lab.Check, err error) {
 	case s.count == 0 && len(found) == 0:
 		return nil, fmt.Errorf("unknown check %q", s.pattern)
 	case s.count > 0 && len(found) != s.count:
-		return nil, fmt.Errorf("%q selects %d checks, not %d", s.pattern, len(found), s.count)
+		return nil, fmt.Errorf("%q selects %d, not %d", s.pattern, len(found), s.count)
 	}
 	return found, nil
 }

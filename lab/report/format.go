@@ -74,14 +74,15 @@ func (r Report) sections() []section {
 	head.add(r.tally())
 
 	promises := section{title: "Promises", columns: []string{"", "status", "level", "checks", "promise"}}
-	terms := section{title: "What the promises rest on", columns: []string{"", "assumed", "not known"}}
+	terms := section{title: "What the promises rest on"}
 	for _, c := range r.Cards {
 		checks := strings.Join(c.Checks, ", ")
 		if len(c.Later) > 0 {
 			checks += "; to come: " + strings.Join(c.Later, ", ")
 		}
 		promises.add(c.ID, string(c.Status), string(c.Level), checks, c.Promise)
-		terms.add(c.ID, strings.Join(c.Assumptions, "; "), strings.Join(c.Unknowns, "; "))
+		terms.add(c.ID + " assumes: " + strings.Join(c.Assumptions, "; "))
+		terms.add(c.ID + " does not tell: " + strings.Join(c.Unknowns, "; "))
 	}
 
 	checks := section{title: "Checks", columns: []string{"check", "kind", "level", "verdict", "passes/runs", "fails below", "promise", "shows"}}

@@ -1,0 +1,159 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/channel"
+	"github.com/tidings-project/tidings/internal/store"
+)
+
+// grace is how long an adapter may take to return after its context ended before its attempt is ended without it.
+const grace = 250 * time.Millisecond
+
+// attempt is one call.
+type attempt struct {
+	store.Claimed
+	lane    *lane
+	started time.Time
+	ended   atomic.Bool // its end was handed over; a later observation is late evidence
+}
+
+// call starts all calls of one claim at once. They share a deadline, because they start together, and a watch that ends the attempts
+// of adapters that do not return.
+func (l *lane) call(claimed []store.Claimed, sent time.Time) {
+	now := time.Now()
+	startBy := sent.Add(l.cfg.Lease - l.cfg.Timeout - Margin)
+	ctx, cancel := context.WithTimeout(channel.WithStartBy(context.Background(), startBy), l.cfg.Timeout)
+	attempts := make([]attempt, len(claimed))
+	var open atomic.Int64
+	open.Store(int64(len(claimed)))
+	watch := time.AfterFunc(l.cfg.Timeout+grace, func() {
+		for i := range attempts {
+			a := &attempts[i]
+			if a.ended.CompareAndSwap(false, true) {
+				l.metrics.stuck.Inc()
+				l.w.log.Error("an adapter did not return; its slot stays taken until it does", "channel", l.cfg.Name, "task", a.ID)
+				l.end(a, channel.Outcome{Code: tidings.Timeout, Detail: "the adapter did not return"}, false)
+			}
+		}
+	})
+	for i := range claimed {
+		a := &attempts[i]
+		a.Claimed, a.lane, a.started = claimed[i], l, now
+		go func() {
+			o, local := l.observe(ctx, a, startBy)
+			if a.ended.CompareAndSwap(false, true) {
+				l.circuitRecord(o, local)
+				l.end(a, o, true)
+			} else {
+				l.metrics.stuck.Dec()
+				l.end(a, o, true) // superseded by the watch: the observation is late
+			}
+			if open.Add(-1) == 0 {
+				watch.Stop()
+				cancel()
+			}
+		}()
+	}
+}
+
+// observe makes the call of one attempt and contains whatever the adapter does. local is set when nothing was asked of the adapter.
+func (l *lane) observe(ctx context.Context, a *attempt, startBy time.Time) (o channel.Outcome, local bool) {
+	if !time.Now().Before(startBy) {
+		return channel.Outcome{Code: tidings.NotSent, Detail: "too late to start within the lease"}, true
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			l.w.log.Error("an adapter panicked", "channel", l.cfg.Name, "task", a.ID, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			o = channel.Outcome{Code: tidings.IOError, Detail: "the adapter panicked"}
+		}
+	}()
+	if a.Held.Action == tidings.ActionQuery {
+		return l.cfg.Channel.(channel.Querier).Query(ctx, channel.Ref{Key: a.ID.Key(), Address: a.Address, Since: a.FirstCallAt}), false
+	}
+	return l.cfg.Channel.Send(ctx, channel.Message{
+		Key: a.ID.Key(), User: a.User, EventKey: a.EventKey, Address: a.Address, Title: a.Title, Body: a.Body, Data: a.Data,
+		Category: a.Category, CreatedAt: a.CreatedAt, ExpiresAt: a.ExpiresAt, Attempt: a.N, FirstHash: a.RequestHash, Keyed: a.Keyed,
+	}), false
+}
+
+func (l *lane) circuitRecord(o channel.Outcome, local bool) {
+	if local || o.KeyLost {
+		l.circuit.untried()
+		return
+	}
+	l.circuit.record(o.Code != tidings.NotSent, time.Now())
+	open := 0.0
+	if l.circuit.open() {
+		open = 1
+	}
+	l.metrics.circuit.Set(open)
+}
+
+// end decides what becomes of the task and hands the end over to be written down. free gives the slot back with it.
+func (l *lane) end(a *attempt, o channel.Outcome, free bool) {
+	proof := o.Code == tidings.HTTP5xx && l.contract.Safe != nil && l.contract.Safe(o.Status)
+	v := tidings.Finish(a.Held, tidings.Observation{Outcome: o.Code, Proof: proof})
+	send := a.Held.Action == tidings.ActionSend
+	f := store.Finish{
+		ID: a.ID, Token: a.Token, Verdict: v, Delay: l.delay(a, v, o),
+		Doubted:       send && (v.Outcome == tidings.Timeout || v.Outcome == tidings.IOError || v.Outcome == tidings.HTTP5xx && !proof),
+		Unstarted:     v.Outcome == tidings.NotSent && a.FirstCall && !v.InDoubt,
+		KeyLost:       o.KeyLost,
+		ProviderMsgID: clean(o.ProviderMsgID, 512), Detail: detail(o),
+	}
+	if send && !o.KeyLost && v.Outcome != tidings.NotSent {
+		f.RequestHash = o.RequestHash
+	}
+	if o.AddressGone && a.AddressVersion > 0 {
+		l.addressGone(a)
+	}
+	l.metrics.outcome(v.Outcome)
+	l.metrics.calls.Observe(time.Since(a.started).Seconds())
+	l.w.ends.add(ending{Finish: f, lane: l, free: free})
+}
+
+// delay is how long the next attempt waits: a backoff, not less than the provider asked for, not before an answer to a question can be
+// relied on, and not beyond the time to live, when the task is settled without a call.
+func (l *lane) delay(a *attempt, v tidings.Verdict, o channel.Outcome) time.Duration {
+	d := max(backoff(l.w.cfg.BackoffBase, l.w.cfg.BackoffCap, a.N), o.RetryAfter)
+	if v.InDoubt && a.Held.Fallback == tidings.ActionQuery && a.Held.Action == tidings.ActionSend {
+		d = max(d, l.claim.Settle)
+	}
+	if left := a.ExpiresAt.Sub(a.At) - time.Since(a.started); d > left {
+		d = max(0, left) + time.Millisecond
+	}
+	return d
+}
+
+// addressGone switches the address off that the provider said no longer exists, unless it was changed meanwhile.
+func (l *lane) addressGone(a *attempt) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.Timeout)
+	defer cancel()
+	if _, err := l.w.store.DisableAddress(ctx, a.User, l.cfg.Name, a.Slot, a.AddressVersion); err != nil {
+		l.w.log.Error("cannot switch off an address that is gone", "channel", l.cfg.Name, "task", a.ID, "error", err)
+	}
+}
+
+// detail is the observation for people, with the provider's status before it.
+func detail(o channel.Outcome) string {
+	d := clean(o.Detail, 1024)
+	if o.Status != 0 {
+		d = strings.TrimSpace(fmt.Sprintf("%d %s", o.Status, d))
+	}
+	return d
+}
+
+// clean makes a text from outside storable: valid UTF-8 without U+0000, of at most limit bytes.
+func clean(s string, limit int) string {
+	if len(s) > limit {
+		s = s[:limit]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
+}

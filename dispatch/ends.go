@@ -1,0 +1,156 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/internal/store"
+)
+
+// endsBatch is the largest number of ends that are written down by one statement.
+const endsBatch = 1000
+
+// ending is the end of an attempt on its way to the database.
+type ending struct {
+	store.Finish
+	lane *lane
+	free bool // the slot becomes free with it
+}
+
+// ends writes the ends of attempts down, together as they arrive and without waiting: what arrives during one flush goes into the next.
+// It is bounded by the slots of the lanes, which are held until an end is written.
+type ends struct {
+	store *store.Store
+	log   *slog.Logger
+	mu    sync.Mutex
+	queue []ending
+	some  chan struct{} // one signal that the queue is not empty
+}
+
+func newEnds(s *store.Store, log *slog.Logger) *ends {
+	return &ends{store: s, log: log, some: make(chan struct{}, 1)}
+}
+
+func (e *ends) add(x ending) {
+	e.mu.Lock()
+	e.queue = append(e.queue, x)
+	e.mu.Unlock()
+	select {
+	case e.some <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until ctx ends; what is queued then is written once more if the database takes it.
+func (e *ends) run(ctx context.Context) {
+	for {
+		select {
+		case <-e.some:
+			e.flush(ctx)
+		case <-ctx.Done():
+			e.flush(ctx)
+			return
+		}
+	}
+}
+
+// flush writes what is queued. Only when ctx has ended does it give up: such attempts end by their leases.
+func (e *ends) flush(ctx context.Context) {
+	for {
+		e.mu.Lock()
+		batch := e.queue
+		if len(batch) > endsBatch {
+			batch = batch[:endsBatch:endsBatch]
+		}
+		e.queue = e.queue[len(batch):]
+		e.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		e.write(ctx, batch)
+	}
+}
+
+// write writes one batch down and gives its slots back.
+func (e *ends) write(ctx context.Context, batch []ending) {
+	left := batch
+	wait := newPause(50*time.Millisecond, 2*time.Second)
+	for len(left) > 0 {
+		err := e.finish(ctx, left)
+		if err == nil {
+			break
+		}
+		code := tidings.ErrorCode(err)
+		e.log.Error("cannot write down the ends of attempts", "attempts", len(left), "error", err)
+		if code == tidings.InvalidArgument || code == tidings.Internal {
+			// Something in the batch is refused for good. Alone, each is written or refused by itself.
+			if len(left) == 1 {
+				e.log.Error("the end of an attempt is refused: its lease will end instead", "task", left[0].ID)
+				break
+			}
+			for i := range left {
+				e.write(ctx, left[i:i+1:i+1])
+			}
+			return
+		}
+		if !pauseFor(ctx, wait.next()) {
+			e.log.Error("ends of attempts were not written down: their leases end by themselves", "attempts", len(left))
+			break
+		}
+		if code == tidings.OutcomeUnknown {
+			left = e.unrecorded(ctx, left)
+		}
+	}
+	for i := range batch {
+		if batch[i].free {
+			batch[i].lane.slots.release(1)
+		}
+	}
+}
+
+func (e *ends) finish(ctx context.Context, batch []ending) error {
+	finishes := make([]store.Finish, len(batch))
+	for i := range batch {
+		finishes[i] = batch[i].Finish
+	}
+	stale, err := e.store.Finish(ctx, finishes)
+	if err != nil {
+		return err
+	}
+	for _, token := range stale {
+		for i := range batch {
+			if batch[i].Token == token {
+				batch[i].lane.metrics.stale.Inc()
+				e.log.Warn("an attempt was superseded; its observation stands in the journal as late",
+					"channel", batch[i].lane.cfg.Name, "task", batch[i].ID, "outcome", batch[i].Verdict.Outcome)
+			}
+		}
+	}
+	return nil
+}
+
+// unrecorded returns those whose end is not in the journal, after a commit whose answer was lost.
+func (e *ends) unrecorded(ctx context.Context, batch []ending) []ending {
+	tokens := make([]tidings.UUID, len(batch))
+	for i := range batch {
+		tokens[i] = batch[i].Token
+	}
+	found, err := e.store.Recorded(ctx, tokens)
+	if err != nil {
+		return batch // asked again after the next failure; an end that is written twice only repeats itself as late evidence
+	}
+	recorded := make(map[tidings.UUID]bool, len(found))
+	for _, token := range found {
+		recorded[token] = true
+	}
+	var left []ending
+	for _, x := range batch {
+		if !recorded[x.Token] {
+			left = append(left, x)
+		}
+	}
+	return left
+}

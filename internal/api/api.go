@@ -1,0 +1,173 @@
+// Package api is the HTTP interface: notifications, reviews, preferences, channels and receipts, described by the OpenAPI
+// document that it serves at /v1/openapi.json. Every refusal is a problem document with a code of package tidings.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/channel"
+	"github.com/tidings-project/tidings/internal/store"
+)
+
+// The limits of a request.
+const (
+	MaxBody        = 1 << 20 // bytes
+	RequestTimeout = 30 * time.Second
+	bodyTimeout    = 15 * time.Second // to receive a body
+)
+
+// Config is what the API works on.
+type Config struct {
+	Store      *store.Store
+	Channels   map[string]channel.Channel // by name; receipts are parsed by them
+	Keys       *Keys
+	Wake       func()                // tells the workers that something is due; must not block
+	Logger     *slog.Logger          // neither bodies, addresses nor keys are logged
+	Registerer prometheus.Registerer // nil: requests are not counted
+}
+
+// API serves the paths below /v1/.
+type API struct {
+	store    *store.Store
+	channels map[string]channel.Channel
+	keys     *Keys
+	wake     func()
+	log      *slog.Logger
+	mux      *http.ServeMux
+	huma     huma.API
+	openapi  []byte
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+}
+
+// New makes the API.
+func New(c Config) (*API, error) {
+	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, log: c.Logger, mux: http.NewServeMux()}
+	if err := a.count(c.Registerer); err != nil {
+		return nil, err
+	}
+	a.huma = humago.New(a.mux, humaConfig())
+	a.huma.UseMiddleware(a.authenticate)
+	a.notifications()
+	a.reviews()
+	a.users()
+	a.channelOps()
+	a.receipts()
+
+	var err error
+	if a.openapi, err = json.MarshalIndent(a.huma.OpenAPI(), "", "  "); err != nil {
+		return nil, fmt.Errorf("write the OpenAPI document: %w", err)
+	}
+	a.mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(a.openapi) // the peer is gone: there is nobody to tell
+	})
+	return a, nil
+}
+
+// OpenAPI is the document that describes the API.
+func (a *API) OpenAPI() []byte { return a.openapi }
+
+func humaConfig() huma.Config {
+	c := huma.DefaultConfig("Tidings", "1")
+	c.Info.Description = "Notifications that never guess: every answer says what is known, and every refusal names its reason.\n\n" +
+		"A server authenticates with an API key in the header `Authorization: Bearer tdk_…`. " +
+		"The header `" + OperatorHeader + "` names the person on whose behalf it acts, for the journal. Unknown fields are ignored."
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{securityScheme: {Type: "http", Scheme: "bearer",
+		Description: "An API key. The listed scopes are alternatives: one of them suffices."}}
+	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "", "", "" // served once, made once, and nothing from elsewhere
+	c.CreateHooks = nil
+	c.AllowAdditionalPropertiesByDefault = true
+	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: decode}
+	c.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	return c
+}
+
+// register adds an operation that a key with one of the scopes may call; without scopes it is open.
+func register[I, O any](a *API, op huma.Operation, scopes []string, handle func(context.Context, *I) (*O, error)) {
+	for _, scope := range scopes {
+		op.Security = append(op.Security, map[string][]string{securityScheme: {scope}})
+	}
+	op.MaxBodyBytes = MaxBody + 1 // huma refuses a body that reaches the limit
+	op.BodyReadTimeout = bodyTimeout
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handle(ctx, in)
+		if err == nil {
+			return out, nil
+		}
+		if op.Method == http.MethodGet && tidings.ErrorCode(err) == tidings.OutcomeUnknown {
+			err = &tidings.Error{Code: tidings.Unavailable, Message: "the database's answer was lost", Err: err} // nothing was to be stored
+		}
+		a.report(ctx, op.Method+" "+op.Path, err)
+		return nil, problemOf(err)
+	})
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), RequestTimeout)
+	defer cancel()
+	r = r.WithContext(ctx)
+	sw := &statusWriter{ResponseWriter: w}
+	began := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			a.log.ErrorContext(ctx, "a request caused a panic", "route", r.Pattern, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			if sw.status == 0 {
+				WriteProblem(sw, errors.New("panic"))
+			}
+		}
+		a.observe(r.Pattern, sw.status, time.Since(began))
+	}()
+	handler, pattern := a.mux.Handler(r)
+	if pattern == "" {
+		a.unrouted(sw, r, handler)
+		return
+	}
+	a.mux.ServeHTTP(sw, r)
+}
+
+// unrouted answers what no operation matches, with the status that the mux found.
+func (a *API) unrouted(w http.ResponseWriter, r *http.Request, found http.Handler) {
+	probe := &statusWriter{ResponseWriter: discard{http.Header{}}}
+	found.ServeHTTP(probe, r)
+	if probe.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", probe.Header().Get("Allow"))
+		p := problemOf(tidings.Errorf(tidings.InvalidArgument, "this path has no %s", r.Method))
+		p.Status, p.Title = probe.status, http.StatusText(probe.status)
+		WriteProblem(w, p)
+		return
+	}
+	WriteProblem(w, tidings.Errorf(tidings.NotFound, "there is no such path"))
+}
+
+// refuse answers err and reports it.
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a.report(r.Context(), r.Pattern, err)
+	WriteProblem(w, err)
+}
+
+// report logs what an operator has to know: a defect of ours, and a database that does not answer.
+func (a *API) report(ctx context.Context, route string, err error) {
+	switch tidings.ErrorCode(err) {
+	case tidings.Internal:
+		a.log.ErrorContext(ctx, "a request failed", "route", route, "error", err)
+	case tidings.Unavailable, tidings.OutcomeUnknown:
+		a.log.WarnContext(ctx, "a request could not be carried out", "route", route, "error", err)
+	}
+}

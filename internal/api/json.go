@@ -1,0 +1,72 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/tidings-project/tidings"
+)
+
+// decode reads a request's JSON. It refuses what encoding/json would silently replace and PostgreSQL cannot store:
+// bytes that are no UTF-8, U+0000, and halves of a surrogate pair. Fields that v does not have are ignored.
+func decode(data []byte, v any) error {
+	if !utf8.Valid(data) {
+		return errors.New("the body is not valid UTF-8")
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return describe(err)
+	}
+	return checkEscapes(data)
+}
+
+// describe says what is wrong in the words of the request instead of those of Go.
+func describe(err error) error {
+	var (
+		kind   *json.UnmarshalTypeError
+		syntax *json.SyntaxError
+		own    *tidings.Error
+	)
+	switch {
+	case errors.As(err, &own):
+		return errors.New(own.Message)
+	case errors.As(err, &kind) && kind.Field != "":
+		return fmt.Errorf("%s cannot be a %s", kind.Field, kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("the body cannot be a %s", kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("the body is not JSON at byte %d", syntax.Offset)
+	}
+	return errors.New("the body is not JSON of the expected shape")
+}
+
+// checkEscapes looks at each \uXXXX of valid JSON. A backslash can only stand inside a string there.
+func checkEscapes(data []byte) error {
+	for i := 0; i < len(data); i++ {
+		if data[i] != '\\' {
+			continue
+		}
+		if i++; data[i] != 'u' {
+			continue
+		}
+		r := hex4(data[i+1:])
+		i += 4
+		switch {
+		case r == 0:
+			return errors.New("the body has U+0000 in a string")
+		case r < 0xD800 || r > 0xDFFF:
+		case r <= 0xDBFF && i+6 < len(data) && data[i+1] == '\\' && data[i+2] == 'u' && hex4(data[i+3:])&0xFC00 == 0xDC00:
+			i += 6
+		default:
+			return errors.New("the body has half of a surrogate pair in a string")
+		}
+	}
+	return nil
+}
+
+func hex4(b []byte) uint64 {
+	r, _ := strconv.ParseUint(string(b[:4]), 16, 16) // valid JSON has four hexadecimal digits here
+	return r
+}
