@@ -102,7 +102,7 @@ type Outcome struct {
 	AddressGone   bool            // the provider says that the address no longer exists
 	KeyLost       bool            // with NOT_SENT: other bytes than the first request's, so the key protects no longer
 	RequestHash   []byte          // SHA-256 of the bytes that the provider compares; nil when nothing was rendered
-	Detail        string          // for people; never a body, an address or a token
+	Detail        string          // for people, besides the status; never a body, an address or a token
 }
 
 // Receipt is a report that a provider made by itself.

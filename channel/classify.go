@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -81,16 +80,15 @@ func Classify(c Contract, r Response) Outcome {
 			out.Detail = "accepted, the answer's body is incomplete: " + Describe(r.BodyErr)
 		}
 	case r.Status >= 500 && r.Status < 600:
-		out.Code, out.Detail = tidings.HTTP5xx, fmt.Sprintf("status %d", r.Status)
+		out.Code, out.Detail = tidings.HTTP5xx, "server error"
 	case safe && r.Status == http.StatusTooManyRequests:
-		out.Code, out.Detail = tidings.Throttled, "status 429"
+		out.Code, out.Detail = tidings.Throttled, "asked to wait"
 	case safe:
-		out.Code, out.Detail = tidings.Rejected, fmt.Sprintf("status %d", r.Status)
-		out.AddressGone = r.Status == http.StatusGone
+		out.Code, out.Detail = tidings.Rejected, "refused"
 	default:
-		out.Code, out.Detail = tidings.IOError, fmt.Sprintf("ambiguous status %d", r.Status)
-		out.AddressGone = r.Status == http.StatusGone
+		out.Code, out.Detail = tidings.IOError, "ambiguous status"
 	}
+	out.AddressGone = r.Status == http.StatusGone
 	return out
 }
 
@@ -104,9 +102,9 @@ func QueryFailed(r Response) Outcome {
 			out.Code = code
 		}
 	case r.BodyErr != nil:
-		out.Detail = fmt.Sprintf("status %d, the answer's body is incomplete: %s", r.Status, Describe(r.BodyErr))
+		out.Detail = "the answer's body is incomplete: " + Describe(r.BodyErr)
 	default:
-		out.Detail = fmt.Sprintf("status %d", r.Status)
+		out.Detail = "no usable answer"
 	}
 	return out
 }

@@ -158,6 +158,9 @@ func (d *Door) Do(ctx context.Context, r Request) Response {
 	}
 	defer resp.Body.Close()
 	out := Response{Written: true, Status: resp.StatusCode, Header: resp.Header}
+	if resp.StatusCode < 200 {
+		return out // 101: the body is the connection itself, and reading it would not end with ctx
+	}
 	out.Body, out.BodyErr = io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
 	if len(out.Body) > MaxAnswer {
 		out.Body, out.BodyErr = out.Body[:MaxAnswer], errAnswerTooLong

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,8 +77,10 @@ func TestManyCallsUnderFaults(t *testing.T) {
 						if random.IntN(2) == 0 {
 							r.Method, r.Body = http.MethodGet, nil
 						}
-						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+random.IntN(60))*time.Millisecond)
-						ctx = channel.WithStartBy(ctx, time.Now().Add(time.Duration(random.IntN(20))*time.Millisecond))
+						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+random.IntN(120))*time.Millisecond)
+						if random.IntN(2) == 0 {
+							ctx = channel.WithStartBy(ctx, time.Now().Add(time.Duration(random.IntN(20))*time.Millisecond))
+						}
 						resp := d.Do(ctx, r)
 						cancel()
 						if !resp.Written {
@@ -173,20 +176,41 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// The body is not sent when the process finds out that it is too late before the first byte; the next call works.
 func TestRequestsThatCannotBeFormed(t *testing.T) {
 	d := door(t, channel.DoorOptions{})
-	for _, url := range []string{"", "://", "ftp://example.org", "http://", "http://a b/", "/relative"} {
+	for _, target := range []string{"", "://", "ftp://example.org", "http://", "http://a b/", "/relative"} {
 		r := keyed
-		r.URL = url
+		r.URL = target
 		if out := channel.Classify(channel.Contract{}, d.Do(within(t, 20*time.Second), r)); out.Code != tidings.NotSent || out.Detail == "" {
-			t.Errorf("%q: %+v", url, out)
+			t.Errorf("%q: %+v", target, out)
 		}
 	}
 	r := keyed
 	r.URL, r.Method = "http://127.0.0.1:1", "BAD METHOD"
 	if out := channel.Classify(channel.Contract{}, d.Do(within(t, 20*time.Second), r)); out.Code != tidings.NotSent {
 		t.Errorf("a bad method: %+v", out)
+	}
+}
+
+func TestProxy(t *testing.T) {
+	p := peer(t, channeltest.HTTP1)
+	proxy, err := url.Parse(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := door(t, channel.DoorOptions{Proxy: proxy})
+	r := keyed
+	r.URL = "http://target.invalid/x"
+	if resp := d.Do(within(t, 20*time.Second), r); resp.Status != 200 {
+		t.Errorf("through the proxy: %v", resp.Err)
+	}
+	p.Next(channeltest.Fault{Status: 502})
+	r.URL = "https://target.invalid/x"
+	if resp := d.Do(within(t, 20*time.Second), r); resp.Written || resp.Err == nil {
+		t.Errorf("a proxy that does not connect: nothing of the request has left, but %+v", resp)
+	}
+	if got := p.Requests(); len(got) != 2 || got[1].Method != http.MethodConnect {
+		t.Errorf("the proxy saw %+v", got)
 	}
 }
 
@@ -251,12 +275,12 @@ func TestProviderID(t *testing.T) {
 
 func TestDescribeHoldsNoAddress(t *testing.T) {
 	d := door(t, channel.DoorOptions{})
-	for _, url := range []string{"http://somebody.invalid/x", "http://127.0.0.1:1/x", "https://127.0.0.1:1/x"} {
+	for _, target := range []string{"http://somebody.invalid/x", "http://127.0.0.1:1/x", "https://127.0.0.1:1/x"} {
 		r := keyed
-		r.URL = url
+		r.URL = target
 		got := channel.Describe(d.Do(within(t, 20*time.Second), r).Err)
 		if got == "" || strings.Contains(got, "somebody") || strings.Contains(got, "127.0") {
-			t.Errorf("%s: %q", url, got)
+			t.Errorf("%s: %q", target, got)
 		}
 	}
 	if got := channel.Describe(fmt.Errorf("secret %w", errors.New("secret"))); strings.Contains(got, "secret") {

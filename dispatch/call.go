@@ -102,11 +102,11 @@ func (l *lane) end(a *attempt, o channel.Outcome, free bool) {
 	v := tidings.Finish(a.Held, tidings.Observation{Outcome: o.Code, Proof: proof})
 	send := a.Held.Action == tidings.ActionSend
 	f := store.Finish{
-		ID: a.ID, Token: a.Token, Verdict: v, Delay: l.delay(a, v, o),
+		ID: a.ID, N: a.N, Token: a.Token, Verdict: v, Delay: l.delay(a, v, o),
 		Doubted:       send && (v.Outcome == tidings.Timeout || v.Outcome == tidings.IOError || v.Outcome == tidings.HTTP5xx && !proof),
 		Unstarted:     v.Outcome == tidings.NotSent && a.FirstCall && !v.InDoubt,
 		KeyLost:       o.KeyLost,
-		ProviderMsgID: clean(o.ProviderMsgID, 512), Detail: detail(o),
+		ProviderMsgID: clean(o.ProviderMsgID, 512), Detail: detail(o), AwaitsReceipt: l.receipts,
 	}
 	if send && !o.KeyLost && v.Outcome != tidings.NotSent {
 		f.RequestHash = o.RequestHash

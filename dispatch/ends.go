@@ -134,11 +134,11 @@ func (e *ends) finish(ctx context.Context, batch []ending) error {
 
 // unrecorded returns those whose end is not in the journal, after a commit whose answer was lost.
 func (e *ends) unrecorded(ctx context.Context, batch []ending) []ending {
-	tokens := make([]tidings.UUID, len(batch))
+	finishes := make([]store.Finish, len(batch))
 	for i := range batch {
-		tokens[i] = batch[i].Token
+		finishes[i] = batch[i].Finish
 	}
-	found, err := e.store.Recorded(ctx, tokens)
+	found, err := e.store.Recorded(ctx, finishes)
 	if err != nil {
 		return batch // asked again after the next failure; an end that is written twice only repeats itself as late evidence
 	}

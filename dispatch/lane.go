@@ -21,12 +21,14 @@ type lane struct {
 	mark     store.Watermark // used by the claim loop alone
 	woken    chan struct{}   // one wake-up; a second one says nothing more
 	metrics  laneMetrics
+	receipts bool // the provider reports by itself
 }
 
-type claimFunc func(ctx context.Context, l store.Lane, slots int, claimID tidings.UUID) ([]store.Claimed, error)
+type claimFunc func(ctx context.Context, l store.Lane, slots int, claimID store.ClaimID) ([]store.Claimed, error)
 
 func newLane(w *Worker, c Channel) *lane {
 	l := &lane{w: w, cfg: c, contract: c.Channel.Contract(), slots: newSlots(c.Concurrency), woken: make(chan struct{}, 1), metrics: w.metrics.lane(c.Name)}
+	_, l.receipts = c.Channel.(channel.ReceiptParser)
 	l.claim = store.Lane{Channel: c.Name, Worker: w.cfg.Worker, Renderer: c.Channel.Renderer(), Lease: c.Lease, Timeout: c.Timeout}
 	if k := l.contract.Key; k != nil {
 		l.claim.KeyWindow = max(0, k.Window-c.Timeout-Margin)
@@ -61,7 +63,7 @@ func (l *lane) claimLoop(ctx context.Context) {
 			l.sleep(ctx, l.w.cfg.PollInterval, false)
 			continue
 		}
-		n, err := l.take(ctx, free, func(ctx context.Context, s store.Lane, slots int, id tidings.UUID) ([]store.Claimed, error) {
+		n, err := l.take(ctx, free, func(ctx context.Context, s store.Lane, slots int, id store.ClaimID) ([]store.Claimed, error) {
 			return l.w.store.Claim(ctx, s, slots, id, &l.mark)
 		})
 		switch {
@@ -105,7 +107,7 @@ func (l *lane) reclaimLoop(ctx context.Context) {
 	}
 }
 
-func (l *lane) claimAll(ctx context.Context, s store.Lane, slots int, id tidings.UUID) ([]store.Claimed, error) {
+func (l *lane) claimAll(ctx context.Context, s store.Lane, slots int, id store.ClaimID) ([]store.Claimed, error) {
 	return l.w.store.Claim(ctx, s, slots, id, nil)
 }
 
@@ -116,7 +118,7 @@ func (l *lane) take(ctx context.Context, free int, claim claimFunc) (int, error)
 		l.circuit.untried()
 		return 0, nil
 	}
-	var id tidings.UUID
+	var id store.ClaimID
 	_, _ = rand.Read(id[:]) // never fails
 	sent := time.Now()
 	rows, err := claim(ctx, l.claim, free, id)
@@ -150,7 +152,7 @@ func (l *lane) take(ctx context.Context, free int, claim claimFunc) (int, error)
 }
 
 // release gives back what a claim took whose answer was lost. It tries until it succeeds or the leases have ended.
-func (l *lane) release(ctx context.Context, id tidings.UUID, sent time.Time) {
+func (l *lane) release(ctx context.Context, id store.ClaimID, sent time.Time) {
 	pause := newPause(50*time.Millisecond, 2*time.Second)
 	for time.Since(sent) < l.cfg.Lease {
 		n, err := l.w.store.Release(ctx, l.cfg.Name, id)

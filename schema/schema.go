@@ -142,6 +142,7 @@ func TransitionTrigger() string {
 
 const transitionTrigger = `
 CREATE OR REPLACE FUNCTION tidings.check_transition() RETURNS trigger LANGUAGE plpgsql AS $$
+<<change>>
 DECLARE
     was  text := CASE WHEN TG_OP = 'INSERT' THEN '' ELSE OLD.state END;
     is_  text := CASE WHEN TG_OP = 'DELETE' THEN '' ELSE NEW.state END;
@@ -163,8 +164,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM (VALUES
             %s
         ) AS edge (was, was_review, is_, is_review, token)
-        WHERE edge.was = check_transition.was AND edge.was_review = check_transition.was_review AND edge.is_ = check_transition.is_
-          AND edge.is_review = check_transition.is_review AND edge.token = check_transition.token) THEN
+        WHERE edge.was = change.was AND edge.was_review = change.was_review AND edge.is_ = change.is_
+          AND edge.is_review = change.is_review AND edge.token = change.token) THEN
         RAISE EXCEPTION 'no edge from %% (review %%) to %% (review %%) with its token %%', was, was_review, is_, is_review, token;
     END IF;
     RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;

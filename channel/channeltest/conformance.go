@@ -113,6 +113,39 @@ func (b *bench) deadline(d time.Duration) context.Context {
 	return ctx
 }
 
+// expiring is a call's context that runs out of time at a moment of our choice.
+type expiring struct {
+	context.Context
+	over chan struct{}
+}
+
+func (e *expiring) Done() <-chan struct{} { return e.over }
+
+func (e *expiring) Err() error {
+	select {
+	case <-e.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// expires is a context whose time is over as soon as the peer has seen what it shall see: no clock decides whether a
+// scene is played.
+func (b *bench) expires(seen func() bool) context.Context {
+	e := &expiring{b.deadline(plenty), make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(e.over)
+		for !seen() && e.Context.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	b.t.Cleanup(func() { <-done })
+	return e
+}
+
 // plenty is long enough for whatever answers at once.
 const plenty = 20 * time.Second
 

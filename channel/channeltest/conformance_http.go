@@ -34,6 +34,8 @@ func scenes(elsewhere string) []scene {
 		{fault: Fault{Name: "half a status line", Raw: "HTTP/1.1 20"}, only: HTTP1, codes: unknown},
 		{fault: Fault{Name: "goaway", GoAway: true}, only: HTTP2, codes: []tidings.Outcome{tidings.IOError, tidings.NotSent}},
 	}
+	switched := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"x"}}
+	list = append(list, scene{codes: unknown, only: HTTP1, fault: Fault{Name: "101", Status: 101, Header: switched}})
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		list = append(list, scene{codes: unknown, fault: Fault{Name: fmt.Sprint(status), Status: status, Header: http.Header{"Location": {elsewhere}}}})
 	}
@@ -87,12 +89,13 @@ func playHTTP(t *testing.T, f Fixture, protocol Protocol, sc scene) {
 				b.expect(b.send(b.deadline(plenty), b.message), tidings.Accepted)
 			}
 			before := peer.Begun()
-			limit := plenty
+			ctx := b.deadline(plenty)
 			if sc.fault.Hang {
-				limit = 150 * time.Millisecond
+				seen := len(peer.Requests())
+				ctx = b.expires(func() bool { return len(peer.Requests()) > seen })
 			}
 			peer.Next(sc.fault)
-			out := call(b.deadline(limit))
+			out := call(ctx)
 			if n := peer.Begun() - before; n != 1 {
 				t.Errorf("%s (kept connection: %v): %d requests on the wire", what, kept, n)
 			}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,12 +119,13 @@ func playSMTP(t *testing.T, f Fixture, secure bool, sc smtpScene) {
 			b.expect(b.send(b.deadline(plenty), b.message), tidings.Accepted)
 		}
 		before := len(peer.Mails())
-		limit := plenty
+		ctx := b.deadline(plenty)
 		if sc.fault.Hang {
-			limit = 150 * time.Millisecond
+			seen := len(peer.Phases())
+			ctx = b.expires(func() bool { return slices.Contains(peer.Phases()[seen:], sc.fault.Phase) })
 		}
 		peer.Next(sc.fault)
-		out := b.send(b.deadline(limit), b.message)
+		out := b.send(ctx, b.message)
 		b.expect(out, sc.code, sc.also)
 		want := 0
 		if sc.accepted {

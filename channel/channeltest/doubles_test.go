@@ -66,7 +66,7 @@ func TestPushDeduplicatesAfterTimeout(t *testing.T) {
 	if err := s.Next(channeltest.ModePush, channeltest.Step{Do: channeltest.DoAccept, DelayMS: 60_000}); err != nil {
 		t.Fatal(err)
 	}
-	code(t, push.Send(within(t, 100*time.Millisecond), message("r1")), tidings.Timeout)
+	code(t, push.Send(within(t, 500*time.Millisecond), message("r1")), tidings.Timeout)
 	out := push.Send(within(t, 5*time.Second), message("r1"))
 	code(t, out, tidings.AcceptedReplay)
 	if out.ProviderMsgID == "" {
@@ -84,7 +84,7 @@ func TestSMSAnswersQueries(t *testing.T) {
 	if err := s.Next(channeltest.ModeSMS, channeltest.Step{Do: channeltest.DoHang}); err != nil {
 		t.Fatal(err)
 	}
-	code(t, sms.Send(within(t, 100*time.Millisecond), message("r1")), tidings.Timeout)
+	code(t, sms.Send(within(t, 500*time.Millisecond), message("r1")), tidings.Timeout)
 	code(t, sms.Query(within(t, 5*time.Second), ref), tidings.QueryFound)
 	code(t, sms.Send(within(t, 5*time.Second), message("r1")), tidings.Accepted)
 	counts(t, s, channeltest.ModeSMS, "r1", channeltest.Counts{Requests: 4, Sends: 2, Queries: 2})
@@ -121,7 +121,7 @@ func TestScriptedAnswers(t *testing.T) {
 			if err := s.Next(channeltest.ModePlain, c.step); err != nil {
 				t.Fatal(err)
 			}
-			out := plain.Send(within(t, 300*time.Millisecond), message("r1"))
+			out := plain.Send(within(t, time.Second), message("r1"))
 			code(t, out, c.want)
 			if out.RetryAfter != time.Duration(c.step.RetryAfterS)*time.Second {
 				t.Errorf("RetryAfter is %v", out.RetryAfter)

@@ -192,7 +192,7 @@ func notSent(phase string, err error) channel.Outcome {
 	var reply *smtp.SMTPError
 	switch {
 	case errors.As(err, &reply):
-		detail = phase + ": " + replyText(reply)
+		detail = fmt.Sprintf("%s: %d %s", phase, reply.Code, enhanced(reply))
 	case errors.Is(err, errTooLate), errors.Is(err, errNoMechanism), errors.Is(err, errNoStartTLS):
 		detail = err.Error()
 	}
@@ -223,7 +223,7 @@ func after(err error) channel.Outcome {
 		if reply.Code >= 200 && reply.Code < 300 {
 			return channel.Outcome{Code: tidings.Accepted, Status: reply.Code, ProviderMsgID: queueID(reply.Message)}
 		}
-		return channel.Outcome{Code: tidings.IOError, Status: reply.Code, Detail: "ambiguous " + phase + ": " + replyText(reply)}
+		return channel.Outcome{Code: tidings.IOError, Status: reply.Code, Detail: "ambiguous " + phase}
 	case errors.As(err, &timeout) && timeout.Timeout() && !errors.Is(err, context.Canceled):
 		return channel.Outcome{Code: tidings.Timeout, Detail: phase + ": " + channel.Describe(err)}
 	default:
@@ -234,7 +234,7 @@ func after(err error) channel.Outcome {
 // refusal is the outcome of a 4yz or 5yz reply. The mailbox is gone only where the enhanced code (RFC 3463, RFC 7505 for
 // 5.1.10) says so about the recipient: servers use a bare 550 for a great deal else.
 func refusal(phase string, reply *smtp.SMTPError) (channel.Outcome, bool) {
-	out := channel.Outcome{Status: reply.Code, Detail: phase + ": " + replyText(reply)}
+	out := channel.Outcome{Status: reply.Code, Detail: phase + ": " + enhanced(reply)}
 	switch {
 	case reply.Code >= 400 && reply.Code < 500:
 		out.Code = tidings.HTTP5xx
@@ -250,12 +250,12 @@ func refusal(phase string, reply *smtp.SMTPError) (channel.Outcome, bool) {
 	return out, true
 }
 
-// replyText is a reply without its words, which often repeat the address.
-func replyText(reply *smtp.SMTPError) string {
+// enhanced is what a reply says without its words, which often repeat the address.
+func enhanced(reply *smtp.SMTPError) string {
 	if e := reply.EnhancedCode; e[0] > 0 {
-		return fmt.Sprintf("%d %d.%d.%d", reply.Code, e[0], e[1], e[2])
+		return fmt.Sprintf("%d.%d.%d", e[0], e[1], e[2])
 	}
-	return fmt.Sprint(reply.Code)
+	return "refused"
 }
 
 // queued finds the queue id in the replies of Postfix ("queued as …"), Exim ("id=…") and their imitators.

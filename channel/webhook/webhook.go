@@ -9,8 +9,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/channel"
@@ -19,9 +22,9 @@ import (
 // Config describes one endpoint, or one kind of endpoint when the address is the URL. What a receiver does with a
 // request that got no answer is its operator's word: KeyWindow and SafeStatuses say it.
 type Config struct {
-	URL     string   // where to post; "": each task's address is its URL
-	Secrets []Secret // at least one; each signs, so that a secret can be changed without a gap
-	Header  http.Header
+	URL     string      // where to post; "": each task's address is its URL
+	Secrets []Secret    // at least one; each signs, so that a secret can be changed without a gap
+	Header  http.Header // more headers, for example Authorization; no part of the compared bytes
 
 	// KeyWindow is how long the receiver recognises a repeated webhook-id; 0: it does not. Standard Webhooks only
 	// suggests that receivers remember an id, for example for five minutes.
@@ -56,6 +59,12 @@ func New(c Config) (*Channel, error) {
 	if c.URL != "" && !c.allowedURL(c.URL) {
 		return nil, tidings.Errorf(tidings.InvalidArgument, "the webhook's URL is not an absolute https URL without user and fragment")
 	}
+	c.Header = c.Header.Clone()
+	for name, values := range c.Header {
+		if !headerName.MatchString(name) || slices.ContainsFunc(values, func(v string) bool { return strings.ContainsFunc(v, unicode.IsControl) }) {
+			return nil, tidings.Errorf(tidings.InvalidArgument, "a header of the webhook has a bad name or a control character")
+		}
+	}
 	if c.KeyWindow < 0 {
 		return nil, tidings.Errorf(tidings.InvalidArgument, "the webhook's key window is negative")
 	}
@@ -73,6 +82,8 @@ func New(c Config) (*Channel, error) {
 	}
 	return &Channel{config: c, door: channel.NewDoor(options)}, nil
 }
+
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$") // a token of RFC 9110, section 5.6.2
 
 // Close gives up the idle connections.
 func (c *Channel) Close() { c.door.Close() }

@@ -152,6 +152,8 @@ func TestDeclaredContract(t *testing.T) {
 		"empty secret":   {URL: "https://example.org", Secrets: []webhook.Secret{{}}},
 		"plain http":     {URL: "http://example.org"},
 		"a safe success": {URL: "https://example.org", SafeStatuses: []int{200}},
+		"header name":    {URL: "https://example.org", Header: http.Header{"A b": {"x"}}},
+		"header value":   {URL: "https://example.org", Header: http.Header{"A": {"x\r\nB: c"}}},
 		"a window":       {URL: "https://example.org", KeyWindow: -1},
 	} {
 		if bad.Secrets == nil {

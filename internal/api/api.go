@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"runtime/debug"
 	"time"
 
@@ -50,6 +51,7 @@ type API struct {
 	openapi  []byte
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	reports  *prometheus.CounterVec
 }
 
 // New makes the API.
@@ -100,6 +102,11 @@ func register[I, O any](a *API, op huma.Operation, scopes []string, handle func(
 	for _, scope := range scopes {
 		op.Security = append(op.Security, map[string][]string{securityScheme: {scope}})
 	}
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	problem := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
+	op.Responses["default"] = &huma.Response{Description: "Refused", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: problem}}}
 	op.MaxBodyBytes = MaxBody + 1 // huma refuses a body that reaches the limit
 	op.BodyReadTimeout = bodyTimeout
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {

@@ -115,7 +115,10 @@ func (a *API) authenticate(ctx huma.Context, next func(huma.Context)) {
 			a.refuse(w, r, err)
 			return
 		}
-		who += ":" + operator
+		if who += ":" + operator; len(who) > tidings.MaxID {
+			a.refuse(w, r, tidings.Errorf(tidings.InvalidArgument, "the header %s and the key's name are longer than %d bytes together", OperatorHeader, tidings.MaxID))
+			return
+		}
 	}
 	next(huma.WithValue(ctx, byKey{}, who))
 }

@@ -15,10 +15,12 @@ func (a *API) count(r prometheus.Registerer) error {
 		Help: "Requests by route and status."}, []string{"route", "status"})
 	a.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidings_http_request_seconds",
 		Help: "Duration of requests.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"route"})
+	a.reports = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidings_receipts_total",
+		Help: "Receipts by what became of them; a contradiction says that a task recorded as not sent was."}, []string{"channel", "result"})
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(a.requests), r.Register(a.seconds))
+	return errors.Join(r.Register(a.requests), r.Register(a.seconds), r.Register(a.reports))
 }
 
 func (a *API) observe(pattern string, status int, took time.Duration) {

@@ -3,8 +3,10 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,8 +94,17 @@ func WriteProblem(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(p) // the peer is gone: there is nobody to tell
 }
 
+// TransformSchema lists the codes.
+func (*Problem) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	for _, code := range slices.Sorted(maps.Keys(tidings.Codes)) {
+		s.Properties["code"].Enum = append(s.Properties["code"].Enum, code)
+	}
+	return s
+}
+
 // huma makes its own refusals through these variables; what it would quote of the request is left out.
 func init() {
+	huma.DefaultArrayNullable = false
 	huma.NewError = func(status int, message string, faults ...error) huma.StatusError {
 		code := tidings.InvalidArgument
 		switch {

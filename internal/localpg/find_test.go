@@ -48,6 +48,7 @@ func lookHere(t *testing.T) string {
 	usualPlaces = []string{filepath.Join(root, "lib", "postgresql", "*", "bin"), filepath.Join(root, "opt", "postgresql@*", "bin")}
 	t.Setenv("TIDINGS_PG_BIN", "")
 	t.Setenv("PATH", filepath.Join(root, "path"))
+	t.Setenv("TMPDIR", t.TempDir()) // where the library that fetches leaves a file
 	return root
 }
 
@@ -186,7 +187,7 @@ func mavenRepository(t *testing.T, downloads *atomic.Int32) string {
 }
 
 func TestFetch(t *testing.T) {
-	t.Parallel()
+	t.Setenv("TMPDIR", t.TempDir()) // where the library leaves a file
 	var downloads atomic.Int32
 	src := source{mavenRepository(t, &downloads), []string{"/proc/nothing", filepath.Join(newDir(t, true), "cache")}}
 	a, err := serverAccount()
@@ -231,7 +232,7 @@ func TestFetch(t *testing.T) {
 
 // A repository that does not answer must not hold up a Start that is given up.
 func TestFetchGivenUp(t *testing.T) {
-	t.Parallel()
+	t.Setenv("TMPDIR", t.TempDir()) // where the library leaves a file
 	asked, release := make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		close(asked)

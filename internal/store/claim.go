@@ -27,6 +27,9 @@ type Lane struct {
 	AbsenceProves bool
 }
 
+// ClaimID is the random part of the tokens of one claim, by which its rows are found when its answer was lost.
+type ClaimID [7]byte
+
 // Claimed is a task that a claim took (State is Sending) or settled.
 type Claimed struct {
 	ID        tidings.UUID
@@ -102,14 +105,14 @@ const (
 			WHEN r.stop = 'TTL_EXPIRED' THEN 'FAILED' ELSE 'SUPPRESSED' END AS to_state,
 			(r.action <> 'NONE' OR r.stop IS NOT NULL)::int AS rows,
 			r.action = 'SEND' AND r.first_call_at IS NULL AS first_call,
-			tidings.new_id(r.bucket) AS token
+			encode(overlay(uuid_send(r.id) PLACING @claim::bytea FROM 2), 'hex')::uuid AS token
 		  FROM ruled r
 	)`
 
 	// lost notes in the journal that the former holder of a taken-over task did not report.
 	lost = `, lost AS (
 		UPDATE tidings.attempt a SET outcome = 'LEASE_EXPIRED', finished_at = j.now_at
-		  FROM judged j WHERE a.token = j.attempt_token AND a.bucket = j.bucket AND a.outcome IS NULL
+		  FROM judged j WHERE a.task_id = j.id AND a.bucket = j.bucket AND a.token = j.attempt_token AND a.outcome IS NULL
 	)`
 
 	// take writes leases and journal rows.
@@ -124,8 +127,8 @@ const (
 			address = j.to_address, address_version = j.to_version, renderer = coalesce(j.renderer, @renderer::text)
 		  FROM judged j WHERE t.id = j.id AND t.bucket = j.bucket
 	), journal AS (
-		INSERT INTO tidings.attempt (token, bucket, task_id, n, action, worker, claim_id, started_at, finished_at, outcome)
-		SELECT j.token, j.bucket, j.id, j.attempt_count + 1, j.action, @worker::text, @claim::uuid, j.now_at,
+		INSERT INTO tidings.attempt (bucket, task_id, n, token, action, worker, started_at, finished_at, outcome)
+		SELECT j.bucket, j.id, j.attempt_count + 1, CASE WHEN j.action <> 'NONE' THEN j.token END, j.action, @worker::text, j.now_at,
 			CASE WHEN j.action = 'NONE' THEN j.now_at END,
 			CASE WHEN j.action = 'NONE' THEN j.stop || CASE WHEN j.in_doubt THEN '_UNCERTAIN' ELSE '' END END
 		  FROM judged j WHERE j.rows = 1
@@ -159,7 +162,7 @@ const claimSQL = `WITH ` + paused + `
 // settles those that must not be sent any more. mark narrows the scan and is advanced; nil scans from the beginning.
 //
 // An error with the code OUTCOME_UNKNOWN may have taken tasks: Release gives them back by claimID.
-func (s *Store) Claim(ctx context.Context, l Lane, slots int, claimID tidings.UUID, mark *Watermark) ([]Claimed, error) {
+func (s *Store) Claim(ctx context.Context, l Lane, slots int, claimID ClaimID, mark *Watermark) ([]Claimed, error) {
 	args := s.laneArgs(l, slots, claimID)
 	began := time.Now()
 	floors := mark.floors(began)
@@ -185,13 +188,13 @@ const reclaimSQL = `WITH ` + paused + `
 	` + judge + lost + take
 
 // Reclaim takes over up to slots tasks of the lane's channel whose lease is over. Errors are those of Claim.
-func (s *Store) Reclaim(ctx context.Context, l Lane, slots int, claimID tidings.UUID) ([]Claimed, error) {
+func (s *Store) Reclaim(ctx context.Context, l Lane, slots int, claimID ClaimID) ([]Claimed, error) {
 	return s.claim(ctx, "take over expired leases", reclaimSQL, s.laneArgs(l, slots, claimID))
 }
 
-func (s *Store) laneArgs(l Lane, slots int, claimID tidings.UUID) pgx.NamedArgs {
+func (s *Store) laneArgs(l Lane, slots int, claimID ClaimID) pgx.NamedArgs {
 	return pgx.NamedArgs{
-		"channel": l.Channel, "worker": l.Worker, "renderer": l.Renderer, "claim": claimID, "slots": slots, "buckets": s.buckets,
+		"channel": l.Channel, "worker": l.Worker, "renderer": l.Renderer, "claim": claimID[:], "slots": slots, "buckets": s.buckets,
 		"lease_ms": l.Lease.Milliseconds(), "timeout_ms": l.Timeout.Milliseconds(), "key_ms": l.KeyWindow.Milliseconds(),
 		"query": l.Query, "settle_ms": l.Settle.Milliseconds(), "horizon_ms": l.Horizon.Milliseconds(), "absence": l.AbsenceProves,
 	}
@@ -223,8 +226,8 @@ func scanClaimed(row pgx.CollectableRow) (c Claimed, err error) {
 // edge: retry, doubt
 const releaseSQL = `WITH mine AS MATERIALIZED (
 		SELECT t.id, t.bucket, t.attempt_token, a.started_at, statement_timestamp() AS now_at
-		  FROM tidings.task t JOIN tidings.attempt a ON a.token = t.attempt_token AND a.bucket = t.bucket
-		 WHERE t.channel = @channel::text AND t.state = 'SENDING' AND t.bucket = ANY (@buckets::smallint[]) AND a.claim_id = @claim::uuid
+		  FROM tidings.task t JOIN tidings.attempt a ON a.task_id = t.id AND a.bucket = t.bucket AND a.token = t.attempt_token
+		 WHERE t.channel = @channel::text AND t.state = 'SENDING' AND t.bucket = ANY (@buckets::smallint[]) AND substr(uuid_send(t.attempt_token), 2, 7) = @claim::bytea
 		 ORDER BY t.id FOR UPDATE OF t
 	), given AS (
 		UPDATE tidings.task t SET state = CASE WHEN t.outcome_uncertain THEN 'UNKNOWN' ELSE 'PENDING' END, attempt_token = NULL,
@@ -233,16 +236,16 @@ const releaseSQL = `WITH mine AS MATERIALIZED (
 		  FROM mine m WHERE t.id = m.id AND t.bucket = m.bucket AND t.attempt_token = m.attempt_token
 	), journal AS (
 		UPDATE tidings.attempt a SET outcome = 'NOT_SENT', finished_at = m.now_at, detail = 'the claim''s answer was lost; no call was made'
-		  FROM mine m WHERE a.token = m.attempt_token AND a.bucket = m.bucket AND a.outcome IS NULL
+		  FROM mine m WHERE a.task_id = m.id AND a.bucket = m.bucket AND a.token = m.attempt_token AND a.outcome IS NULL
 	)
 	SELECT count(*) FROM mine`
 
 // Release ends the attempts of a claim whose answer was lost as NOT_SENT and returns how many there were. It can be
 // repeated until it succeeds; the leases end by themselves if it never does.
-func (s *Store) Release(ctx context.Context, channel string, claimID tidings.UUID) (int, error) {
+func (s *Store) Release(ctx context.Context, channel string, claimID ClaimID) (int, error) {
 	var n int
 	err := s.write(ctx, "release a claim whose answer was lost", func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, releaseSQL, pgx.NamedArgs{"channel": channel, "buckets": s.buckets, "claim": claimID}).Scan(&n)
+		return s.pool.QueryRow(ctx, releaseSQL, pgx.NamedArgs{"channel": channel, "buckets": s.buckets, "claim": claimID[:]}).Scan(&n)
 	})
 	return n, err
 }

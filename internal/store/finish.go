@@ -14,6 +14,7 @@ import (
 // Finish is the end of one attempt.
 type Finish struct {
 	ID        tidings.UUID
+	N         int // the attempt's number
 	Token     tidings.UUID
 	Verdict   tidings.Verdict
 	Delay     time.Duration // until the next attempt, when one is scheduled
@@ -24,6 +25,7 @@ type Finish struct {
 	RequestHash   []byte
 	ProviderMsgID string
 	Detail        string
+	AwaitsReceipt bool // the provider reports by itself under ProviderMsgID
 }
 
 // finishSQL ends attempts. A task is found by its primary key and matched by its token alone: every exit from SENDING clears the
@@ -32,10 +34,10 @@ type Finish struct {
 // edge: accept, retry, clear, fail, doubt, park
 const finishSQL = `WITH f AS MATERIALIZED (
 		SELECT u.*, statement_timestamp() AS now_at, statement_timestamp() + u.delay_ms * interval '1 millisecond' AS next_at
-		  FROM unnest(@ids::uuid[], @buckets::smallint[], @tokens::uuid[], @states::text[], @outcomes::text[], @reviews::boolean[],
+		  FROM unnest(@ids::uuid[], @ns::int[], @buckets::smallint[], @tokens::uuid[], @states::text[], @outcomes::text[], @reviews::boolean[],
 			@doubts::boolean[], @refunds::int[], @reforces::boolean[], @delays::float8[], @doubted::boolean[], @unstarted::boolean[],
-			@keys_lost::boolean[], @hashes::bytea[], @provider_ids::text[], @details::text[])
-			AS u (id, bucket, token, state, outcome, review, in_doubt, refund, reforce, delay_ms, doubted, unstarted, key_lost, hash, provider_id, detail)
+			@keys_lost::boolean[], @hashes::bytea[], @provider_ids::text[], @details::text[], @awaits::boolean[])
+			AS u (id, n, bucket, token, state, outcome, review, in_doubt, refund, reforce, delay_ms, doubted, unstarted, key_lost, hash, provider_id, detail, awaits)
 	), applied AS (
 		UPDATE tidings.task t SET state = f.state, attempt_token = NULL, lease_owner = NULL, lease_until = NULL,
 			needs_review = f.review, outcome_uncertain = f.in_doubt, force_send = f.reforce, budget_left = t.budget_left + f.refund,
@@ -44,7 +46,7 @@ const finishSQL = `WITH f AS MATERIALIZED (
 			doubt_at = CASE WHEN f.doubted THEN f.now_at WHEN f.in_doubt THEN t.doubt_at END,
 			request_hash = coalesce(t.request_hash, f.hash),
 			key_lost = t.key_lost OR f.key_lost OR coalesce(t.request_hash <> f.hash, false),
-			provider_msg_id = coalesce(f.provider_id, t.provider_msg_id), last_error = f.detail
+			provider_msg_id = coalesce(f.provider_id, t.provider_msg_id), awaits_receipt = f.awaits, last_error = f.detail
 		  FROM f WHERE t.id = f.id AND t.bucket = f.bucket AND t.attempt_token = f.token
 		RETURNING f.token
 	), journal AS (
@@ -55,7 +57,7 @@ const finishSQL = `WITH f AS MATERIALIZED (
 			late_detail = CASE WHEN a.outcome IS NOT NULL AND a.late_outcome IS NULL THEN e.detail ELSE a.late_detail END,
 			late_at = CASE WHEN a.outcome IS NOT NULL AND a.late_outcome IS NULL THEN e.now_at ELSE a.late_at END
 		  FROM f e
-		 WHERE a.token = e.token AND a.bucket = e.bucket
+		 WHERE a.task_id = e.id AND a.n = e.n AND a.bucket = e.bucket AND a.token = e.token
 		   AND (SELECT count(*) FROM applied) >= 0 -- the tasks first, as a takeover does
 	)
 	SELECT token FROM applied`
@@ -73,14 +75,16 @@ func (s *Store) Finish(ctx context.Context, batch []Finish) (stale []tidings.UUI
 		states, outcomes          = make([]string, n), make([]string, n)
 		reviews, doubts, reforces = make([]bool, n), make([]bool, n), make([]bool, n)
 		doubted, unstarted, lost  = make([]bool, n), make([]bool, n), make([]bool, n)
-		refunds                   = make([]int32, n)
+		awaits                    = make([]bool, n)
+		refunds, ns               = make([]int32, n), make([]int32, n)
 		delays                    = make([]float64, n)
 		hashes                    = make([][]byte, n)
 		providerIDs, details      = make([]*string, n), make([]*string, n)
 	)
 	for i := range batch {
 		f := &batch[i]
-		ids[i], tokens[i], buckets[i] = f.ID, f.Token, f.ID.Bucket()
+		ids[i], tokens[i], buckets[i], ns[i] = f.ID, f.Token, f.ID.Bucket(), int32(f.N)
+		awaits[i] = f.AwaitsReceipt && f.ProviderMsgID != ""
 		states[i], outcomes[i] = string(f.Verdict.To), string(f.Verdict.Outcome)
 		reviews[i], doubts[i], reforces[i] = f.Verdict.Review, f.Verdict.InDoubt, f.Verdict.Reforce
 		if f.Verdict.Refund {
@@ -91,7 +95,7 @@ func (s *Store) Finish(ctx context.Context, batch []Finish) (stale []tidings.UUI
 		providerIDs[i], details[i] = orNull(&f.ProviderMsgID), orNull(&f.Detail)
 	}
 	args := pgx.NamedArgs{
-		"ids": ids, "buckets": buckets, "tokens": tokens, "states": states, "outcomes": outcomes, "reviews": reviews,
+		"ids": ids, "ns": ns, "awaits": awaits, "buckets": buckets, "tokens": tokens, "states": states, "outcomes": outcomes, "reviews": reviews,
 		"doubts": doubts, "refunds": refunds, "reforces": reforces, "delays": delays, "doubted": doubted, "unstarted": unstarted,
 		"keys_lost": lost, "hashes": hashes, "provider_ids": providerIDs, "details": details,
 	}
@@ -130,17 +134,18 @@ func orNull(s *string) *string {
 }
 
 // recordedSQL reads by primary key which attempts have an end.
-const recordedSQL = `SELECT a.token FROM tidings.attempt a
-	WHERE a.token = ANY (@tokens::uuid[]) AND a.bucket = ANY (@buckets::smallint[])
-	  AND (a.outcome <> 'LEASE_EXPIRED' OR a.late_outcome IS NOT NULL)`
+const recordedSQL = `SELECT a.token FROM tidings.attempt a JOIN unnest(@ids::uuid[], @ns::int[], @buckets::smallint[]) AS u (id, n, bucket)
+		ON a.task_id = u.id AND a.n = u.n AND a.bucket = u.bucket
+	WHERE a.task_id = ANY (@ids::uuid[]) AND a.bucket = ANY (@buckets::smallint[])
+	  AND a.token IS NOT NULL AND (a.outcome <> 'LEASE_EXPIRED' OR a.late_outcome IS NOT NULL)`
 
-// Recorded returns those of the tokens whose holders' observation is in the journal.
-func (s *Store) Recorded(ctx context.Context, tokens []tidings.UUID) ([]tidings.UUID, error) {
-	buckets := make([]int16, len(tokens))
-	for i, t := range tokens {
-		buckets[i] = t.Bucket()
+// Recorded returns the tokens of those attempts in the batch whose holders' observation is in the journal.
+func (s *Store) Recorded(ctx context.Context, batch []Finish) ([]tidings.UUID, error) {
+	ids, ns, buckets := make([]tidings.UUID, len(batch)), make([]int32, len(batch)), make([]int16, len(batch))
+	for i, f := range batch {
+		ids[i], ns[i], buckets[i] = f.ID, int32(f.N), f.ID.Bucket()
 	}
-	rows, err := s.pool.Query(ctx, recordedSQL, pgx.NamedArgs{"tokens": tokens, "buckets": buckets})
+	rows, err := s.pool.Query(ctx, recordedSQL, pgx.NamedArgs{"ids": ids, "ns": ns, "buckets": buckets})
 	if err != nil {
 		return nil, coded("read which attempts were recorded", err)
 	}

@@ -45,9 +45,12 @@ CREATE FUNCTION tidings.is_id(t text) RETURNS boolean LANGUAGE sql IMMUTABLE PAR
     RETURN octet_length(t) BETWEEN 1 AND 128 AND t COLLATE "C" ~ '^[!-"$&-.0->@-~]+$'; -- a bound in the pattern costs 15 times as much
 -- +goose StatementEnd
 
+-- The functions below are declared STABLE, although they never change their answers: they call convert_to and concat, which are,
+-- and a function that claims more than its body is not inlined, which costs three times its work.
+
 -- The bucket of a user: the first byte of the SHA-256 of the id. tidings.Bucket in Go computes the same.
 -- +goose StatementBegin
-CREATE FUNCTION tidings.bucket_of(user_id text) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION tidings.bucket_of(user_id text) RETURNS smallint LANGUAGE sql STABLE PARALLEL SAFE
     RETURN get_byte(sha256(convert_to(user_id, 'UTF8')), 0)::smallint;
 -- +goose StatementEnd
 
@@ -61,7 +64,7 @@ CREATE FUNCTION tidings.new_id(bucket smallint) RETURNS uuid LANGUAGE sql VOLATI
 
 -- The hash of a notification's content: the lengths, then the texts, so that no two contents give the same bytes.
 -- +goose StatementBegin
-CREATE FUNCTION tidings.payload_hash(title text, body text, data jsonb, category text, about jsonb) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION tidings.payload_hash(title text, body text, data jsonb, category text, about jsonb) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
     RETURN sha256(convert_to(concat(coalesce(octet_length(title), -1), ',', coalesce(octet_length(body), -1), ',',
         coalesce(octet_length(data::text), -1), ',', coalesce(octet_length(category), -1), ';', title, body, data, category,
         about ->> 'conv', '/', about ->> 'seq'), 'UTF8'));
@@ -71,7 +74,7 @@ CREATE FUNCTION tidings.payload_hash(title text, body text, data jsonb, category
 -- 15 bytes of the hash of everything that makes the task the one it is.
 -- +goose StatementBegin
 CREATE FUNCTION tidings.task_id(bucket smallint, installation uuid, user_id text, event_key text, channel text, slot text,
-                                payload_hash bytea) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
+                                payload_hash bytea) RETURNS uuid LANGUAGE sql STABLE PARALLEL SAFE
     -- an id has no '/', so the texts cannot run into each other
     RETURN encode(set_byte(substr(sha256(convert_to(concat(installation, '/', user_id, '/', event_key, '/', channel, '/', slot, '/'), 'UTF8')
                                          || payload_hash), 1, 16), 0, bucket), 'hex')::uuid;
@@ -137,6 +140,12 @@ CREATE TABLE tidings.notification (
     CHECK (purged_at IS NULL OR (title IS NULL AND body IS NULL AND data IS NULL AND channels IS NULL))
 );
 
+-- What can be purged, oldest first in each bucket: an id begins with the bucket and the time. In the primary key it would lie
+-- behind the tombstones of a longer time.
+CREATE INDEX notification_unpurged ON tidings.notification (id) WHERE purged_at IS NULL;
+-- Tombstones in the order in which they are deleted.
+CREATE INDEX notification_tombstone ON tidings.notification (purged_at) WHERE purged_at IS NOT NULL;
+
 -- One notification on one channel to one address. It has the state machine of tidings.Edges.
 --
 -- The id is derived (tidings.task_id): it is the idempotency key, and a provider's reference finds its task by the
@@ -169,6 +178,7 @@ CREATE TABLE tidings.task (
     request_hash      bytea,        -- of the first request
     key_lost          boolean NOT NULL DEFAULT false, -- other bytes were rendered since: the key protects no longer
     provider_msg_id   text,
+    awaits_receipt    boolean NOT NULL DEFAULT false, -- the channel's provider reports by itself
     last_error        text,
     PRIMARY KEY (id, bucket),
     UNIQUE (notification_id, channel, slot, bucket),
@@ -179,7 +189,7 @@ CREATE TABLE tidings.task (
     CONSTRAINT task_state CHECK (CASE state
         WHEN 'SENDING' THEN attempt_token IS NOT NULL AND lease_owner IS NOT NULL AND lease_until IS NOT NULL AND next_attempt_at IS NULL AND NOT needs_review
         WHEN 'PENDING' THEN attempt_token IS NULL AND lease_until IS NULL AND next_attempt_at IS NOT NULL AND NOT needs_review AND NOT outcome_uncertain
-        WHEN 'UNKNOWN' THEN attempt_token IS NULL AND lease_until IS NULL AND outcome_uncertain AND (next_attempt_at IS NULL) = needs_review
+        WHEN 'UNKNOWN' THEN attempt_token IS NULL AND lease_until IS NULL AND outcome_uncertain AND doubt_at IS NOT NULL AND (next_attempt_at IS NULL) = needs_review
         ELSE attempt_token IS NULL AND lease_until IS NULL AND next_attempt_at IS NULL AND NOT needs_review
              AND (state = 'SENT' OR NOT outcome_uncertain OR settled_by IS NOT NULL) END)
 ) WITH (
@@ -201,19 +211,19 @@ CREATE INDEX task_due ON tidings.task (channel, priority, next_attempt_at, id) W
 CREATE INDEX task_lease ON tidings.task (channel, lease_until) WHERE state = 'SENDING';
 -- The review queue, oldest doubt first.
 CREATE INDEX task_review ON tidings.task (doubt_at, id) WHERE needs_review;
--- Receipts that name the provider's id only.
-CREATE INDEX task_provider_msg ON tidings.task (provider_msg_id, channel) WHERE provider_msg_id IS NOT NULL;
+-- Receipts that name the provider's id only. Channels whose providers never report pay nothing for it.
+CREATE INDEX task_provider_msg ON tidings.task (provider_msg_id, channel) WHERE awaits_receipt;
 
--- The journal: one row per attempt, written before its call; receipts, expiries and decisions are rows too. outcome is
+-- The journal: one row per attempt, written before its call; receipts, expiries and decisions are rows too, with action NONE
+-- and without a token. A token is the bucket's byte, 7 random bytes of the claim and the last 8 bytes of the task's id. outcome is
 -- written where it is NULL, otherwise late_outcome where that is NULL: nothing is overwritten.
 CREATE TABLE tidings.attempt (
-    token           uuid NOT NULL,
     bucket          smallint NOT NULL,
     task_id         uuid NOT NULL,
     n               int NOT NULL,
+    token           uuid,
     action          text NOT NULL CHECK (action IN ('SEND', 'QUERY', 'NONE')),
     worker          text NOT NULL,
-    claim_id        uuid,
     started_at      timestamptz NOT NULL,
     finished_at     timestamptz,
     outcome         text,
@@ -222,9 +232,9 @@ CREATE TABLE tidings.attempt (
     late_outcome    text,
     late_detail     text,
     late_at         timestamptz,
-    PRIMARY KEY (token, bucket),
-    UNIQUE (task_id, n, bucket),
-    CHECK (bucket = get_byte(uuid_send(token), 0)),
+    PRIMARY KEY (task_id, n, bucket),
+    CHECK (bucket = get_byte(uuid_send(task_id), 0)),
+    CHECK ((token IS NULL) = (action = 'NONE')),
     CONSTRAINT attempt_outcome CHECK (outcome IN ('ACCEPTED', 'ACCEPTED_REPLAY', 'QUERY_FOUND', 'QUERY_NOT_FOUND',
         'QUERY_FAILED', 'TIMEOUT', 'IO_ERROR', 'HTTP_5XX', 'REJECTED', 'THROTTLED', 'NOT_SENT', 'LEASE_EXPIRED',
         'PREF_DISABLED', 'PREF_DISABLED_UNCERTAIN', 'TTL_EXPIRED', 'TTL_EXPIRED_UNCERTAIN', 'SOURCE_GONE',
@@ -239,8 +249,8 @@ CREATE TABLE tidings.attempt (
     autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
 );
 
--- What a provider reported by itself. A report can come before our own finish: unmatched rows are matched later, or deleted
--- after a stated time.
+-- What a provider reported by itself. A report can come before our own finish: one without a task is tried again when its
+-- turn comes (sweep_at), and deleted after a stated time.
 CREATE TABLE tidings.receipt (
     channel         text COLLATE "C" NOT NULL,
     provider_msg_id text NOT NULL,
@@ -249,10 +259,12 @@ CREATE TABLE tidings.receipt (
     at              timestamptz,
     detail          text,
     received_at     timestamptz NOT NULL,
+    sweep_at        timestamptz NOT NULL,
     matched_task    uuid,
     PRIMARY KEY (channel, provider_msg_id, status)
 );
-CREATE INDEX receipt_unmatched ON tidings.receipt (received_at) WHERE matched_task IS NULL;
+CREATE INDEX receipt_unmatched ON tidings.receipt (sweep_at) WHERE matched_task IS NULL;
+CREATE INDEX receipt_received ON tidings.receipt (received_at);
 
 -- notify_rows writes the notifications of one call and the tasks of those that are new. It answers an array in the order of
 -- the input; an item that existed, or stands twice in the call, has no id.

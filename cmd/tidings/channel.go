@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/tidings-project/tidings/internal/api"
+)
+
+type channelCmd struct {
+	List   channelListCmd   `cmd:"" default:"withargs" help:"What each channel promises and how it is doing."`
+	Pause  channelPauseCmd  `cmd:"" help:"Claim nothing on a channel, in any worker."`
+	Resume channelResumeCmd `cmd:"" help:"End a pause."`
+}
+
+type channelListCmd struct {
+	remote
+	asJSON
+}
+
+func (c *channelListCmd) Run(e *env) error {
+	var answer struct {
+		Channels []api.Channel `json:"channels"`
+	}
+	if err := c.call(e, http.MethodGet, "/v1/channels", nil, &answer); err != nil {
+		return err
+	}
+	return c.print(e, answer, func() {
+		table(e.stdout, func(row func(...any)) {
+			row("CHANNEL", "AFTER AN UNKNOWN OUTCOME", "DUE", "OLDEST", "IN FLIGHT", "REVIEW", "PAUSED")
+			for _, ch := range answer.Channels {
+				paused := ""
+				if ch.Pause != nil {
+					paused = fmt.Sprintf("%s (%s)", ch.Pause.Reason, ch.Pause.By)
+				}
+				row(ch.Name, afterUnknown(ch.Contract), ch.Health.Due, ago(ch.Health.OldestDue), ch.Health.InFlight, ch.Health.Review, paused)
+			}
+		})
+	})
+}
+
+// afterUnknown is what the contract leaves when an answer is lost.
+func afterUnknown(c *api.Contract) string {
+	switch {
+	case c == nil:
+		return "not configured here"
+	case c.Key != nil:
+		return fmt.Sprintf("same key for %v", time.Duration(c.Key.WindowS)*time.Second)
+	case c.Query != nil:
+		return fmt.Sprintf("query after %v", time.Duration(c.Query.SettleMS)*time.Millisecond)
+	}
+	return "a person"
+}
+
+type channelPauseCmd struct {
+	remote
+	Channel string        `arg:""`
+	Reason  string        `required:"" help:"Why."`
+	For     time.Duration `help:"How long. Default: until it is resumed."`
+}
+
+func (c *channelPauseCmd) Run(e *env) error {
+	in := map[string]any{"reason": c.Reason}
+	if c.For > 0 {
+		in["until"] = time.Now().Add(c.For)
+	}
+	if err := c.call(e, http.MethodPost, "/v1/channels/"+url.PathEscape(c.Channel)+"/pause", in, nil); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stdout, "%s is paused\n", c.Channel)
+	return nil
+}
+
+type channelResumeCmd struct {
+	remote
+	Channel string `arg:""`
+}
+
+func (c *channelResumeCmd) Run(e *env) error {
+	if err := c.call(e, http.MethodPost, "/v1/channels/"+url.PathEscape(c.Channel)+"/resume", nil, nil); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stdout, "%s is resumed\n", c.Channel)
+	return nil
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/cmd/tidings/internal/sandbox"
+	"github.com/tidings-project/tidings/internal/localpg"
+	"github.com/tidings-project/tidings/internal/server"
+	"github.com/tidings-project/tidings/internal/store"
+)
+
+type devCmd struct {
+	Dir   string `default:".tidings" help:"Where the database is kept from one run to the next."`
+	Fresh bool   `help:"Start with an empty database."`
+
+	Port         int `default:"8080" help:"Of the API. A port that is taken is replaced by a free one."`
+	PostgresPort int `default:"0" help:"Of PostgreSQL; 0: a free one, the same each time if possible."`
+	SMTPPort     int `name:"smtp-port" default:"2525" help:"Of the mail server."`
+	ReceiverPort int `default:"8025" help:"Of the webhook receiver, which also shows the mails."`
+	DoublesPort  int `default:"8026" help:"Of the scripted providers."`
+
+	LogLevel slog.Level `default:"warn" help:"debug, info, warn or error."`
+}
+
+// devUser is the user that is there from the start.
+const devUser = "u-ana"
+
+func (c *devCmd) Run(e *env) (err error) {
+	if c.Fresh {
+		if err := localpg.Remove(e.ctx, c.Dir); err != nil {
+			return fmt.Errorf("start afresh: %w", err)
+		}
+	}
+	fmt.Fprintln(e.stdout, "starting PostgreSQL …")
+	box, err := sandbox.Start(e.ctx, sandbox.Options{Dir: c.Dir, PostgresPort: c.PostgresPort, SMTPPort: c.SMTPPort,
+		ReceiverPort: c.ReceiverPort, DoublesPort: c.DoublesPort,
+		OnMail: func(m sandbox.Mail) {
+			fmt.Fprintf(e.stdout, "mail for %s: %s — %s\n", strings.Join(m.To, ", "), m.Subject, strings.TrimSpace(m.Text))
+		},
+		OnHook: func(h sandbox.Hook) { fmt.Fprintf(e.stdout, "webhook, signature verified: %s\n", h.Body) }})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+
+	listener, err := box.Listen("the API", c.Port)
+	if err != nil {
+		return err
+	}
+	var cfg server.Config
+	if err := kong.ApplyDefaults(&cfg); err != nil {
+		return fmt.Errorf("read the settings' defaults: %w", err)
+	}
+	cfg.DatabaseURL, cfg.Listen, cfg.MetricsListen, cfg.Roles = box.DatabaseURL(), listener.Addr().String(), "", []string{server.RoleAPI, server.RoleWorker}
+	cfg.Channels = box.Channels(2*time.Second, 5*time.Second)
+	if err := listener.Close(); err != nil {
+		return fmt.Errorf("choose a port: %w", err)
+	}
+	s, err := server.New(e.ctx, cfg, slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: c.LogLevel})))
+	if err != nil {
+		return err
+	}
+	key, err := devKey(e.ctx, s.Store(), filepath.Join(c.Dir, "key"))
+	if err == nil {
+		err = seed(e.ctx, s.Store(), devUser)
+	}
+	if err != nil {
+		s.Close()
+		return err
+	}
+	c.welcome(e, box, s.URL(), key)
+	return s.Run(e.ctx)
+}
+
+// devKey is a key with every scope. It stays the same from one run to the next, so that what was pasted once still works.
+func devKey(ctx context.Context, s *store.Store, file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		if _, err = s.FindKey(ctx, string(text)); err == nil {
+			return string(text), nil
+		}
+	}
+	if !errors.Is(err, fs.ErrNotExist) && tidings.ErrorCode(err) != tidings.Unauthenticated {
+		return "", fmt.Errorf("read the key: %w", err)
+	}
+	secret, _, err := s.CreateKey(ctx, "dev", store.Scopes)
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		return "", fmt.Errorf("keep the key: %w", err)
+	}
+	return secret, nil
+}
+
+// seed makes a user reachable on every channel that can show something, unless the user has preferences already.
+func seed(ctx context.Context, s *store.Store, user string) error {
+	prefs, err := s.GetPrefs(ctx, user)
+	if err != nil || len(prefs) > 0 {
+		return err
+	}
+	for channel, address := range map[string]string{"email": "ana@example.test", "webhook": "ana", "push": "ana-phone", "sms": "+15550100"} {
+		if _, err := s.PutPref(ctx, user, store.Pref{Channel: channel, Address: address, Enabled: true}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *devCmd) welcome(e *env, box *sandbox.Sandbox, url, key string) {
+	p := func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) }
+	for _, note := range box.Notes {
+		p("%s", note)
+	}
+	p("")
+	p("API        %s   described by %s/v1/openapi.json", url, url)
+	p("mails      %s   what arrived over SMTP at %s", box.MailsURL(), box.SMTPAddr())
+	p("webhooks   %s   what arrived with a good signature", box.HooksURL())
+	p("providers  %s   scripted push, sms and plain doubles", box.Doubles.URL())
+	p("database   %s   kept in %s", box.DatabaseURL(), c.Dir)
+	p("API key    %s", key)
+	p("")
+	p("Tell %s something, on every channel:", devUser)
+	p("")
+	p(`  curl -sS %s/v1/notifications -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' \`, url, key)
+	p(`    -d '{"user":"%s","event_key":"order-1001-shipped","title":"Your order","body":"Order 1001 is on its way.","ttl_s":3600}'`, devUser)
+	p("")
+	p("See what became of it:")
+	p("")
+	p(`  curl -sS '%s/v1/notifications?user=%s&event_key=order-1001-shipped' -H 'Authorization: Bearer %s'`, url, devUser, key)
+	p("")
+	p("The commands notify, review and channel work with:")
+	p("")
+	p("  export TIDINGS_URL=%s TIDINGS_KEY=%s", url, key)
+	p("")
+	p("Ctrl-C stops everything.")
+	p("")
+}

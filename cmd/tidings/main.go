@@ -1,0 +1,119 @@
+// Command tidings is the whole product in one binary: the server, its worker, and the tools of its operators.
+//
+// Exit codes: 0 done; 1 the answer is no (a request was refused, verify found a violated promise, demo ended otherwise than it
+// should); 2 wrong usage; 3 it could not be carried out, or it is unknown whether it was.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/tidings-project/tidings"
+)
+
+// The exit codes.
+const (
+	exitDone  = 0
+	exitNo    = 1
+	exitUsage = 2
+	exitError = 3
+)
+
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Run the API and the worker."`
+	Dev     devCmd     `cmd:"" help:"Run everything on this machine to try it out: PostgreSQL, API, worker, a mail server, a webhook receiver and scripted providers."`
+	Demo    demoCmd    `cmd:"" help:"Play what happens when a provider's answer is lost, a worker is killed, and more; prints what the tables say."`
+	Config  configCmd  `cmd:"" help:"Print every setting as Markdown."`
+	Migrate migrateCmd `cmd:"" help:"Bring the database to this release's schema."`
+	Recover recoverCmd `cmd:"" help:"After a restore: put what may have been sent in the lost time in doubt."`
+	Purge   purgeCmd   `cmd:"" help:"Empty settled notifications, and forget those that were emptied long ago."`
+	Verify  verifyCmd  `cmd:"" help:"Look in the tables for violated promises."`
+	Key     keyCmd     `cmd:"" help:"API keys."`
+	Notify  notifyCmd  `cmd:"" help:"Submit a notification."`
+	Review  reviewCmd  `cmd:"" help:"Tasks that wait for a person."`
+	Channel channelCmd `cmd:"" help:"Channels: contracts, health, pause and resume."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// env is what a command runs in.
+type env struct {
+	ctx    context.Context
+	stdout io.Writer
+	stderr io.Writer
+}
+
+// errNo is an answer of no that has been printed already.
+var errNo = errors.New("no")
+
+func main() {
+	// The first signal asks for an orderly end. Then the signals have their usual meaning again, so that a second one ends the
+	// process at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var c cli
+	exited := -1
+	parser, err := kong.New(&c, kong.Name("tidings"), kong.Description("Notifications that never guess."),
+		kong.Writers(stdout, stderr), kong.Bind(&c.Serve.read), kong.Exit(func(code int) { exited = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		fmt.Fprintln(stderr, "tidings:", err)
+		return exitError
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 {
+		return exited // --help has been printed
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "tidings: %v\nSee tidings --help.\n", err)
+		return exitUsage
+	}
+	err = command.Run(&env{ctx: ctx, stdout: stdout, stderr: stderr})
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errNo):
+		return exitNo
+	}
+	fmt.Fprintln(stderr, "tidings:", err)
+	switch tidings.ErrorCode(err) {
+	case tidings.Unavailable, tidings.OutcomeUnknown, tidings.Internal: // any error without a code counts as Internal
+		return exitError
+	}
+	return exitNo
+}
+
+type versionCmd struct{}
+
+func (versionCmd) Run(e *env) error {
+	fmt.Fprintln(e.stdout, version())
+	return nil
+}
+
+// version is what the toolchain stamped into the binary: the module's version, or the commit that it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "development"
+}

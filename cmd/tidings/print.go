@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/tidings-project/tidings/internal/api"
+	"github.com/tidings-project/tidings/internal/store"
+)
+
+// table writes rows in columns.
+func table(w io.Writer, rows func(row func(cells ...any))) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	rows(func(cells ...any) {
+		text := make([]string, len(cells))
+		for i, c := range cells {
+			text[i] = fmt.Sprint(c)
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(text, "\t"), "\t"))
+	})
+	t.Flush()
+}
+
+// printTasks writes tasks with what their journals say.
+func printTasks(w io.Writer, tasks []api.Task) {
+	table(w, func(row func(...any)) {
+		for _, t := range tasks {
+			row("  "+place(t.Channel, t.Slot), state(t.Task), journal(t.Attempts))
+		}
+	})
+}
+
+// place is a channel with its slot.
+func place(channel, slot string) string {
+	if slot == "" {
+		return channel
+	}
+	return channel + "/" + slot
+}
+
+// state is a task's state in words.
+func state(t store.Task) string {
+	s := string(t.State)
+	if t.Review {
+		s += ", waits for a person"
+	}
+	if t.SettledBy != "" {
+		s += ", settled by " + t.SettledBy
+	}
+	return s
+}
+
+// journal is what each attempt observed.
+func journal(attempts []store.Attempt) string {
+	var out []string
+	for _, a := range attempts {
+		word := string(a.Outcome)
+		if word == "" {
+			word = "(" + strings.ToLower(string(a.Action)) + " running)"
+		}
+		if a.LateOutcome != "" {
+			word += " (late: " + string(a.LateOutcome) + ")"
+		}
+		out = append(out, word)
+	}
+	return "[" + strings.Join(out, ", ") + "]"
+}
+
+// ago is how long ago something was.
+func ago(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return time.Since(*t).Round(time.Second).String()
+}

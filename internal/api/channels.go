@@ -1,0 +1,151 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/channel"
+	"github.com/tidings-project/tidings/internal/store"
+)
+
+// Channel is a channel with what its provider promises and how it is doing.
+type Channel struct {
+	Name     string              `json:"name"`
+	Contract *Contract           `json:"contract,omitempty" doc:"Absent when this process does not have the channel."`
+	Pause    *store.ChannelState `json:"pause,omitempty" doc:"Absent when it is not paused."`
+	Health   store.ChannelHealth `json:"health" doc:"Counts stop at 10001, which means more than 10000."`
+}
+
+// Contract is channel.Contract in JSON.
+type Contract struct {
+	Source    string         `json:"source" doc:"The document it was read from, and when."`
+	Renderer  string         `json:"renderer" doc:"How a message becomes bytes, with its version."`
+	Key       *KeyContract   `json:"key,omitempty" doc:"The provider recognises a repeated request."`
+	Query     *QueryContract `json:"query,omitempty" doc:"The provider can be asked by our reference."`
+	Replace   bool           `json:"replace" doc:"An outstanding copy can be replaced."`
+	Safe      []int          `json:"safe_statuses" doc:"Statuses that prove that nothing was accepted."`
+	InReceipt bool           `json:"receipts" doc:"The provider reports by itself."`
+}
+
+// KeyContract is channel.Key in JSON.
+type KeyContract struct {
+	Carrier      string `json:"carrier"`
+	WindowS      int64  `json:"window_s" doc:"How long the provider remembers a key, in seconds."`
+	SameBytes    bool   `json:"same_bytes" doc:"Other bytes under the same key are refused."`
+	StoredErrors bool   `json:"stored_errors" doc:"Errors are replayed, too; a replayed error proves nothing."`
+}
+
+// QueryContract is channel.Query in JSON.
+type QueryContract struct {
+	SettleMS      int64 `json:"settle_ms" doc:"How long after a call the answer may still lag behind, in milliseconds."`
+	HorizonS      int64 `json:"horizon_s" doc:"How long the provider can be asked, in seconds; 0: no limit is known."`
+	AbsenceProves bool  `json:"absence_proves" doc:"Not found, between the two, proves that nothing was accepted."`
+}
+
+func contractOf(c channel.Channel) *Contract {
+	from := c.Contract()
+	out := &Contract{Source: from.Source, Renderer: c.Renderer(), Replace: from.Replace, Safe: []int{}}
+	_, out.InReceipt = c.(channel.ReceiptParser)
+	if k := from.Key; k != nil {
+		out.Key = &KeyContract{Carrier: k.Carrier, WindowS: int64(k.Window / time.Second), SameBytes: k.SameBytes, StoredErrors: k.StoredErrors}
+	}
+	if q := from.Query; q != nil {
+		out.Query = &QueryContract{SettleMS: q.Settle.Milliseconds(), HorizonS: int64(q.Horizon / time.Second), AbsenceProves: q.AbsenceProves}
+	}
+	for status := 300; from.Safe != nil && status <= 599; status++ {
+		if from.Safe(status) {
+			out.Safe = append(out.Safe, status)
+		}
+	}
+	return out
+}
+
+// ChannelPath names a channel.
+type ChannelPath struct {
+	Channel string `path:"channel" maxLength:"128"`
+}
+
+// Resolve refuses what is no id.
+func (p *ChannelPath) Resolve(huma.Context) []error { return checkID("path.channel", p.Channel) }
+
+func (a *API) channelOps() {
+	scopes := []string{store.ScopeOperate}
+	tags := []string{"channels"}
+
+	type channelsOut struct {
+		Body struct {
+			Channels []Channel `json:"channels"`
+		}
+	}
+	register(a, huma.Operation{OperationID: "list-channels", Method: http.MethodGet, Path: "/v1/channels", Tags: tags,
+		Summary: "What each channel promises and how it is doing"},
+		scopes, func(ctx context.Context, _ *struct{}) (*channelsOut, error) {
+			out := &channelsOut{}
+			var err error
+			out.Body.Channels, err = a.listChannels(ctx)
+			return out, err
+		})
+
+	type pauseIn struct {
+		ChannelPath
+		Body struct {
+			Reason string     `json:"reason" minLength:"1" maxLength:"1000"`
+			Until  *time.Time `json:"until,omitempty" doc:"When it resumes by itself. Default: when it is resumed."`
+		}
+	}
+	register(a, huma.Operation{OperationID: "pause-channel", Method: http.MethodPost, Path: "/v1/channels/{channel}/pause", Tags: tags,
+		Summary: "Claim nothing on a channel, in any worker", Description: "What was claimed before is still sent; what expires meanwhile does so."},
+		scopes, func(ctx context.Context, in *pauseIn) (*struct{}, error) {
+			if a.channels[in.Channel] == nil {
+				return nil, tidings.Errorf(tidings.NotFound, "there is no such channel")
+			}
+			return nil, a.store.PauseChannel(ctx, in.Channel, in.Body.Until, in.Body.Reason, by(ctx))
+		})
+	register(a, huma.Operation{OperationID: "resume-channel", Method: http.MethodPost, Path: "/v1/channels/{channel}/resume", Tags: tags,
+		Summary: "End a pause"},
+		scopes, func(ctx context.Context, in *ChannelPath) (*struct{}, error) {
+			if err := a.store.ResumeChannel(ctx, in.Channel); err != nil {
+				return nil, err
+			}
+			a.wake()
+			return nil, nil
+		})
+}
+
+// listChannels are the channels of this process and those that are paused.
+func (a *API) listChannels(ctx context.Context) ([]Channel, error) {
+	states, err := a.store.ChannelStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range a.channels {
+		names = append(names, name)
+	}
+	for _, s := range states {
+		names = append(names, s.Channel)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	health, err := a.store.ChannelHealth(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	out := []Channel{}
+	for i, name := range names {
+		c := Channel{Name: name, Health: health[i]}
+		if transport := a.channels[name]; transport != nil {
+			c.Contract = contractOf(transport)
+		}
+		if j := slices.IndexFunc(states, func(s store.ChannelState) bool { return s.Channel == name && s.Paused }); j >= 0 {
+			c.Pause = &states[j]
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}

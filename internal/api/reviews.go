@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/internal/store"
+)
+
+// Resolution is a person's word about a parked task.
+type Resolution struct {
+	State        string `json:"state" enum:"SENT,FAILED,resend" doc:"SENT: it was sent. FAILED: it was not. resend: send it once more and accept a possible second copy."`
+	Note         string `json:"note,omitempty" maxLength:"2000" doc:"Why; stands in the journal."`
+	AttemptCount int    `json:"attempt_count" minimum:"0" doc:"The attempt_count that was seen. If it has changed the answer is CONFLICT: look again."`
+}
+
+// TaskResolution is a Resolution among many.
+type TaskResolution struct {
+	Task tidings.UUID `json:"task"`
+	Resolution
+}
+
+// Resolved is the answer to a TaskResolution.
+type Resolved struct {
+	Task    tidings.UUID `json:"task"`
+	Problem *Problem     `json:"problem,omitempty" doc:"Why it was not carried out; absent when it was."`
+}
+
+// TaskPath names a task.
+type TaskPath struct {
+	Task tidings.UUID `path:"task"`
+}
+
+func (a *API) reviews() {
+	scopes := []string{store.ScopeReview}
+	tags := []string{"reviews"}
+
+	type reviewsIn struct {
+		Channel string `query:"channel" doc:"Only of this channel."`
+		User    string `query:"user" doc:"Only of this user."`
+		Limit   int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+		After   string `query:"after" doc:"The cursor that the page before gave as next."`
+	}
+	type reviewsOut struct {
+		Body struct {
+			Reviews []store.ReviewItem `json:"reviews"`
+			Next    string             `json:"next,omitempty" doc:"Cursor of the next page; absent on the last."`
+		}
+	}
+	register(a, huma.Operation{OperationID: "list-reviews", Method: http.MethodGet, Path: "/v1/reviews", Tags: tags,
+		Summary: "List the tasks that wait for a person, oldest doubt first"},
+		scopes, func(ctx context.Context, in *reviewsIn) (*reviewsOut, error) {
+			items, next, err := a.store.ListReviews(ctx, store.ReviewFilter{Channel: in.Channel, User: in.User, Limit: in.Limit, After: in.After})
+			out := &reviewsOut{}
+			out.Body.Reviews, out.Body.Next = items, next
+			return out, err
+		})
+
+	type taskOut struct{ Body store.TaskDetail }
+	register(a, huma.Operation{OperationID: "get-review", Method: http.MethodGet, Path: "/v1/reviews/{task}", Tags: tags,
+		Summary: "Read a task with its journal and its address"},
+		scopes, func(ctx context.Context, in *TaskPath) (*taskOut, error) {
+			detail, err := a.store.TaskDetail(ctx, in.Task)
+			return &taskOut{detail}, err
+		})
+
+	type resolveIn struct {
+		TaskPath
+		Body Resolution
+	}
+	register(a, huma.Operation{OperationID: "resolve-review", Method: http.MethodPost, Path: "/v1/reviews/{task}", Tags: tags,
+		Summary: "Settle a parked task, once"},
+		scopes, func(ctx context.Context, in *resolveIn) (*taskOut, error) {
+			if err := a.store.Resolve(ctx, in.Body.of(ctx, in.Task)); err != nil {
+				return nil, err
+			}
+			a.wake()
+			detail, err := a.store.TaskDetail(ctx, in.Task)
+			return &taskOut{detail}, err
+		})
+
+	type manyIn struct {
+		Body struct {
+			Resolutions []TaskResolution `json:"resolutions" minItems:"1" maxItems:"500"`
+		}
+	}
+	type manyOut struct {
+		Body struct {
+			Results []Resolved `json:"results" doc:"In the order of the resolutions."`
+		}
+	}
+	register(a, huma.Operation{OperationID: "resolve-reviews", Method: http.MethodPost, Path: "/v1/reviews", Tags: tags,
+		Summary: "Settle many parked tasks, each on its own"},
+		scopes, func(ctx context.Context, in *manyIn) (*manyOut, error) {
+			var all []store.Resolution
+			for _, r := range in.Body.Resolutions {
+				all = append(all, r.of(ctx, r.Task))
+			}
+			out := &manyOut{}
+			for i, err := range a.store.ResolveMany(ctx, all) {
+				one := Resolved{Task: all[i].Task}
+				if err != nil {
+					a.report(ctx, "POST /v1/reviews", err)
+					one.Problem = problemOf(err)
+				}
+				out.Body.Results = append(out.Body.Results, one)
+			}
+			a.wake()
+			return out, nil
+		})
+}
+
+func (r Resolution) of(ctx context.Context, task tidings.UUID) store.Resolution {
+	return store.Resolution{Task: task, Verb: r.State, Note: r.Note, By: by(ctx), AttemptCount: r.AttemptCount}
+}

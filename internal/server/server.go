@@ -1,0 +1,196 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/tidings-project/tidings/dispatch"
+	"github.com/tidings-project/tidings/internal/api"
+	"github.com/tidings-project/tidings/internal/store"
+	"github.com/tidings-project/tidings/schema"
+)
+
+// startPatience bounds what a start waits for the database.
+const startPatience = 15 * time.Second
+
+// Server is one process of the product.
+type Server struct {
+	cfg   Config
+	log   *slog.Logger
+	pool  *pgxpool.Pool
+	store *store.Store
+	ready *readiness
+	wakes *wakes
+
+	worker        *dispatch.Worker // nil without the role
+	closeChannels func()
+
+	main, metrics net.Listener // metrics is nil when it has no address of its own
+	servers       []*http.Server
+}
+
+// New makes a Server that is ready to Run: its addresses are bound, its database has the right schema. Close it if it is
+// not run.
+func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	s := &Server{cfg: cfg, log: log, closeChannels: func() {}}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if err := schema.Check(ctx, cfg.DatabaseURL); err != nil {
+		return nil, err
+	}
+	if s.pool, err = OpenPool(cfg.DatabaseURL, cfg.DatabaseConns); err != nil {
+		return nil, err
+	}
+	s.store = store.New(s.pool)
+	if err := s.store.EnsureLineage(ctx); err != nil {
+		return nil, err
+	}
+	s.ready = &readiness{url: cfg.DatabaseURL}
+	s.wakes = newWakes(s.pool, log)
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(newGauges(s.store, cfg.Channels, log))
+	transports, closeChannels, err := open(cfg.Channels)
+	if err != nil {
+		return nil, err
+	}
+	s.closeChannels = closeChannels
+	if cfg.is(RoleWorker) {
+		s.worker, err = dispatch.New(dispatch.Config{Pool: s.pool, Channels: lanes(cfg.Channels, transports), PollInterval: cfg.Poll,
+			BackoffBase: cfg.Backoff, BackoffCap: cfg.MaxDelay, Drain: cfg.Drain, Logger: log, Registerer: registry})
+		if err != nil {
+			return nil, err
+		}
+	}
+	keys := api.NewKeys(s.store)
+	mux := http.NewServeMux()
+	if cfg.is(RoleAPI) {
+		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, Logger: log, Registerer: registry})
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle("/v1/", served)
+	}
+	s.operations(mux, keys, registry)
+	if s.main, err = s.listen(cfg.Listen, mux); err != nil {
+		return nil, err
+	}
+	if cfg.MetricsListen != "" {
+		s.metrics, err = s.listen(cfg.MetricsListen, metricsHandler(registry))
+	}
+	return s, err
+}
+
+// OpenPool makes a pool of connections. It connects when it is used.
+func OpenPool(url string, conns int32) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	c.MaxConns = conns
+	c.ConnConfig.ConnectTimeout = 5 * time.Second
+	if c.ConnConfig.RuntimeParams["application_name"] == "" {
+		c.ConnConfig.RuntimeParams["application_name"] = "tidings"
+	}
+	return pgxpool.NewWithConfig(context.Background(), c)
+}
+
+func (s *Server) listen(addr string, h http.Handler) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for HTTP: %w", err)
+	}
+	s.servers = append(s.servers, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)})
+	return l, nil
+}
+
+// URL is where HTTP is served.
+func (s *Server) URL() string { return "http://" + s.main.Addr().String() }
+
+// Store is the store that the server works on.
+func (s *Server) Store() *store.Store { return s.store }
+
+// Run serves until ctx ends, or something that it cannot do without fails. Then it stops in order: /readyz says no, no task is
+// claimed any more, requests and calls in flight end and are written down, for at most Config.Drain.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.Close()
+	working, stopWorking := context.WithCancel(ctx)
+	defer stopWorking()
+	failed := make(chan error, len(s.servers)+1)
+	var helpers, serving, calling sync.WaitGroup
+	helpers.Go(func() { s.wakes.run(working) })
+	for i, listener := range []net.Listener{s.main, s.metrics}[:len(s.servers)] {
+		serving.Go(func() {
+			if err := s.servers[i].Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve HTTP: %w", err)
+			}
+		})
+	}
+	var undone error // what the worker left open
+	if s.worker != nil {
+		helpers.Go(func() { s.housekeep(working) })
+		calling.Go(func() {
+			undone = s.worker.Run(working)
+			if working.Err() == nil {
+				failed <- errors.New("the worker ended by itself")
+			}
+		})
+	}
+	s.log.Info("serving", "url", s.URL(), "roles", s.cfg.Roles)
+
+	var errs []error
+	select {
+	case <-ctx.Done():
+	case err := <-failed:
+		errs = append(errs, err)
+	}
+	s.log.Info("stopping")
+	s.ready.stop()
+	stopWorking()
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
+	defer cancel()
+	for _, h := range s.servers {
+		if err := h.Shutdown(drain); err != nil {
+			errs = append(errs, fmt.Errorf("requests were still open after %v: %w", s.cfg.Drain, err), h.Close())
+		}
+	}
+	serving.Wait()
+	calling.Wait() // the worker has the same deadline
+	helpers.Wait()
+	errs = append(errs, undone)
+	s.log.Info("stopped")
+	return errors.Join(errs...)
+}
+
+// Close gives up what New took. Run does it by itself.
+func (s *Server) Close() {
+	for _, l := range []net.Listener{s.main, s.metrics} {
+		if l != nil {
+			_ = l.Close() // a second close of what Run served
+		}
+	}
+	s.closeChannels()
+	if s.pool != nil {
+		s.pool.Close()
+	}
+}

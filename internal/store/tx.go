@@ -1,0 +1,51 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tidings-project/tidings"
+)
+
+// transact runs fn in one transaction under write's deadline and repeats it after a deadlock. Whatever fails before the
+// COMMIT is sent certainly changed nothing; only the COMMIT's own answer can be lost.
+//
+// It is READ COMMITTED whatever the pool's default is: a statement after a lock has to see what the lock waited for.
+func (s *Store) transact(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
+	return s.write(ctx, doing, func(ctx context.Context) error {
+		return s.inTx(ctx, doing, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, fn)
+	})
+}
+
+// snapshot runs fn, which only reads, in one transaction all of whose statements see the same state.
+func (s *Store) snapshot(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
+	return coded(doing, s.inTx(ctx, doing, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn))
+}
+
+func (s *Store) inTx(ctx context.Context, doing string, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+	tx, err := s.pool.BeginTx(ctx, options)
+	if err != nil {
+		return unchanged(doing, err)
+	}
+	if err := fn(ctx, tx); err != nil {
+		// After an error the transaction is over either way: a rollback that fails closes the connection.
+		_ = tx.Rollback(ctx)
+		return unchanged(doing, err)
+	}
+	return tx.Commit(ctx)
+}
+
+// unchanged is for an error before the COMMIT: a lost connection then is no unknown outcome.
+func unchanged(doing string, err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return err
+	}
+	if e := coded(doing, err); tidings.ErrorCode(e) != tidings.OutcomeUnknown {
+		return e
+	}
+	return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: err}
+}

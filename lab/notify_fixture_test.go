@@ -1,0 +1,431 @@
+package lab_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/channel"
+	"github.com/tidings-project/tidings/channel/channeltest"
+	"github.com/tidings-project/tidings/internal/localpg/pgtest"
+	"github.com/tidings-project/tidings/lab"
+	"github.com/tidings-project/tidings/lab/fault"
+	"github.com/tidings-project/tidings/lab/proc"
+	"github.com/tidings-project/tidings/lab/worker"
+	"github.com/tidings-project/tidings/outbox"
+)
+
+const (
+	push  = channeltest.ModePush
+	sms   = channeltest.ModeSMS
+	plain = channeltest.ModePlain
+
+	soon = 20 * time.Second // for what happens at once on an idle machine
+)
+
+// scene is where a check of the notifications plays: a database of its own and the doubles, both in reach of this process
+// and of workers in others.
+type scene struct {
+	*lab.T
+	ctx     context.Context
+	pool    *pgxpool.Pool
+	doubles *channeltest.Server
+}
+
+// newScene makes a scene whose database refuses every change of state that the state machine does not have.
+func newScene(t *lab.T) *scene { return stage(t, pgtest.New(t)) }
+
+// newNaiveScene makes a scene for a control: its database has no such trigger, as one in production.
+func newNaiveScene(t *lab.T) *scene { return stage(t, pgtest.NewPlain(t)) }
+
+func stage(t *lab.T, pool *pgxpool.Pool) *scene {
+	t.Helper()
+	doubles, err := channeltest.Start(channeltest.Options{})
+	t.Must("start the doubles", err)
+	t.Cleanup(func() {
+		if err := doubles.Close(); err != nil {
+			t.Errorf("stop the doubles: %v", err)
+		}
+	})
+	s := &scene{T: t, ctx: t.Context(), pool: pool, doubles: doubles}
+	t.Version("postgresql", one[string](s, "SHOW server_version"))
+	return s
+}
+
+// url is the database's, for other processes.
+func (s *scene) url() string { return s.pool.Config().ConnString() }
+
+// one reads one value from the database.
+func one[V any](s *scene, sql string, args ...any) V {
+	s.Helper()
+	return oneIn[V](s, s.pool, sql, args...)
+}
+
+// oneIn is one in another database.
+func oneIn[V any](s *scene, pool *pgxpool.Pool, sql string, args ...any) (v V) {
+	s.Helper()
+	s.Must("ask the database", pool.QueryRow(s.ctx, sql, args...).Scan(&v))
+	return v
+}
+
+// exec changes the database and returns how many rows it changed.
+func (s *scene) exec(sql string, args ...any) int {
+	s.Helper()
+	tag, err := s.pool.Exec(s.ctx, sql, args...)
+	s.Must("change the database", err)
+	return int(tag.RowsAffected())
+}
+
+// subscribe gives a user an address on each of the channels, enabled.
+func (s *scene) subscribe(user string, channels ...string) {
+	s.Helper()
+	for _, c := range channels {
+		s.exec(`INSERT INTO tidings.channel_pref (bucket, user_id, channel, address) VALUES (tidings.bucket_of($1), $1, $2, $2 || ':' || $1)`, user, c)
+	}
+}
+
+// disable switches a user's channel off.
+func (s *scene) disable(user, channel string) {
+	s.Helper()
+	s.Equal("preferences switched off", 1, s.exec(`UPDATE tidings.channel_pref SET enabled = false, version = version + 1
+		WHERE user_id = $1 AND channel = $2 AND bucket = tidings.bucket_of($1)`, user, channel))
+}
+
+// notification is what most checks submit. options change it.
+func notification(user, event string, options ...func(*tidings.Notification)) tidings.Notification {
+	n := tidings.Notification{User: user, EventKey: event, Title: "Order", Body: "Your order " + event + " has been shipped.", TTL: tidings.Seconds(time.Hour)}
+	for _, o := range options {
+		o(&n)
+	}
+	return n
+}
+
+func attempts(n int) func(*tidings.Notification) {
+	return func(x *tidings.Notification) { x.MaxAttempts = n }
+}
+
+func ttl(d time.Duration) func(*tidings.Notification) {
+	return func(x *tidings.Notification) { x.TTL = tidings.Seconds(d) }
+}
+
+// notify submits a notification and expects that it is created.
+func (s *scene) notify(user, event string, options ...func(*tidings.Notification)) tidings.Notified {
+	s.Helper()
+	answers, err := outbox.Notify(s.ctx, s.pool, notification(user, event, options...))
+	s.Must("submit a notification", err)
+	if !answers[0].Created {
+		s.Fatalf("submit %s for %s: it existed already", event, user)
+	}
+	return answers[0]
+}
+
+// tell is notify for a new user who has the one channel; it returns the task.
+func (s *scene) tell(user, channel string, options ...func(*tidings.Notification)) tidings.UUID {
+	s.Helper()
+	s.subscribe(user, channel)
+	return s.task(s.notify(user, user+"-shipped", options...), channel)
+}
+
+// task finds a notification's task on a channel.
+func (s *scene) task(n tidings.Notified, channel string) tidings.UUID {
+	s.Helper()
+	return one[tidings.UUID](s, `SELECT id FROM tidings.task WHERE notification_id = $1 AND bucket = get_byte(uuid_send($1), 0) AND channel = $2`, n.ID, channel)
+}
+
+// row is a task as far as checks look at it.
+type row struct {
+	State       tidings.State
+	Review      bool // waits for a person
+	InDoubt     bool
+	Scheduled   bool // has a time for its next attempt
+	Token       *tidings.UUID
+	Attempts    int
+	Budget      int
+	Owner       string
+	ProviderID  string
+	FirstCallAt *time.Time
+}
+
+// where is what stands in the database about a task.
+func (s *scene) where(task tidings.UUID) row {
+	s.Helper()
+	rows, err := s.pool.Query(s.ctx, `SELECT state, needs_review, outcome_uncertain, next_attempt_at IS NOT NULL, attempt_token, attempt_count,
+		budget_left, coalesce(lease_owner, ''), coalesce(provider_msg_id, ''), first_call_at FROM tidings.task WHERE id = $1`, task)
+	s.Must("read a task", err)
+	r, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[row])
+	s.Must("read a task", err)
+	return r
+}
+
+// state records in which state a task is expected and observed.
+func (s *scene) state(what string, want tidings.State, task tidings.UUID) bool {
+	s.Helper()
+	return s.Equal(what+": state", want, s.where(task).State)
+}
+
+// parked records that a task waits for a person and for nothing else.
+func (s *scene) parked(what string, task tidings.UUID) {
+	s.Helper()
+	r := s.where(task)
+	s.Equal(what+": state", tidings.Unknown, r.State)
+	s.Equal(what+": waits for a person", true, r.Review)
+	s.Equal(what+": scheduled", false, r.Scheduled)
+}
+
+// entry is a row of the journal.
+type entry struct {
+	Token   *tidings.UUID // nil where no call was made
+	Action  tidings.Action
+	Worker  string
+	Outcome *tidings.Outcome
+	Late    *tidings.Outcome
+	Started time.Time
+	Ended   *time.Time
+}
+
+// entries are the journal of a task, in order.
+func (s *scene) entries(task tidings.UUID) []entry {
+	s.Helper()
+	rows, err := s.pool.Query(s.ctx, `SELECT token, action, worker, outcome, late_outcome, started_at, finished_at FROM tidings.attempt WHERE task_id = $1 ORDER BY n`, task)
+	s.Must("read the journal", err)
+	entries, err := pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
+	s.Must("read the journal", err)
+	return entries
+}
+
+// open stands in a journal for an attempt that has no outcome yet.
+const open tidings.Outcome = "…"
+
+// journal are the outcomes of a task's attempts, in order.
+func (s *scene) journal(task tidings.UUID) []tidings.Outcome {
+	s.Helper()
+	var outcomes []tidings.Outcome
+	for _, e := range s.entries(task) {
+		if e.Outcome == nil {
+			outcomes = append(outcomes, open)
+		} else {
+			outcomes = append(outcomes, *e.Outcome)
+		}
+	}
+	return outcomes
+}
+
+// actions are what a task's attempts did, in order.
+func (s *scene) actions(task tidings.UUID) []tidings.Action {
+	s.Helper()
+	var actions []tidings.Action
+	for _, e := range s.entries(task) {
+		actions = append(actions, e.Action)
+	}
+	return actions
+}
+
+// sends are the external sends of a task: how many messages the double has sent to the user.
+func (s *scene) sends(task tidings.UUID) int64 { s.Helper(); return s.counts(task).Sends }
+
+// counts are what reached the doubles about a task.
+func (s *scene) counts(task tidings.UUID) channeltest.Counts {
+	s.Helper()
+	c, err := s.doubles.Counts("", task.Key())
+	s.Must("ask the doubles", err)
+	return c
+}
+
+// log are the requests that reached the doubles about a task.
+func (s *scene) log(task tidings.UUID) []channeltest.Entry {
+	s.Helper()
+	log, err := s.doubles.Log("", task.Key(), 0)
+	s.Must("ask the doubles", err)
+	return log
+}
+
+// script says what a channel's double does with the next sends.
+func (s *scene) script(mode string, steps ...channeltest.Step) {
+	s.Helper()
+	s.Must("direct the doubles", s.doubles.Next(mode, steps...))
+}
+
+// scriptQuery says what the sms double does with the next queries.
+func (s *scene) scriptQuery(steps ...channeltest.Step) {
+	s.Helper()
+	s.Must("direct the doubles", s.doubles.NextQuery(steps...))
+}
+
+var (
+	hang    = channeltest.Step{Do: channeltest.DoHang} // accepted, never answered
+	late    = channeltest.Step{Do: channeltest.DoAccept, DelayMS: 1200}
+	refused = func(status int) channeltest.Step {
+		return channeltest.Step{Do: channeltest.DoRefuse, Status: status}
+	}
+)
+
+// unanswered is the receipt of an answer that did not come in time: the double has accepted the task's message, and its
+// first attempt ended without knowing.
+func (s *scene) unanswered(task tidings.UUID) fault.Receipt {
+	s.Helper()
+	proof := ""
+	log, journal := s.log(task), s.entries(task)
+	if len(log) > 0 && log[0].Accepted && len(journal) > 0 && journal[0].Outcome != nil && *journal[0].Outcome == tidings.Timeout {
+		proof = fmt.Sprintf("accepted as request %d of the log; the attempt ended as TIMEOUT after %v", log[0].N, journal[0].Ended.Sub(journal[0].Started))
+	}
+	return fault.New("answer withheld", "the double of the first attempt", proof)
+}
+
+// refusals is the receipt of statuses that a double answered before acceptance.
+func (s *scene) refusals(what string, task tidings.UUID) fault.Receipt {
+	s.Helper()
+	n := 0
+	for _, e := range s.log(task) {
+		if e.Do == channeltest.DoRefuse && !e.Accepted {
+			n++
+		}
+	}
+	proof := ""
+	if n > 0 {
+		proof = fmt.Sprintf("%d requests of the log were refused, none of them accepted", n)
+	}
+	return fault.New(what, "the double", proof)
+}
+
+// serve names channels for a worker, each with the double of its name.
+func serve(names ...string) []worker.Channel {
+	var channels []worker.Channel
+	for _, n := range names {
+		channels = append(channels, worker.Channel{Name: n})
+	}
+	return channels
+}
+
+// patient are channels whose calls may take long, for attempts that shall not fail for want of time.
+func patient(names ...string) []worker.Channel {
+	channels := serve(names...)
+	for i := range channels {
+		channels[i].Timeout = 10 * time.Second
+	}
+	return channels
+}
+
+// worker makes a worker in this process.
+func (s *scene) worker(name string, channels ...worker.Channel) *worker.Worker {
+	s.Helper()
+	return s.workerWith(worker.Config{Name: name, Channels: channels})
+}
+
+// workerWith is worker with everything that can be set.
+func (s *scene) workerWith(cfg worker.Config) *worker.Worker {
+	s.Helper()
+	cfg.Doubles = s.doubles.URL()
+	w, err := worker.New(s.pool, cfg)
+	s.Must("make a worker", err)
+	s.Cleanup(w.Close)
+	return w
+}
+
+// tapped is a channel in whose calls a check takes part: before and after are called beside each Send, if they are set.
+type tapped struct {
+	channel.Channel
+	before, after func(channel.Message)
+}
+
+func (c tapped) Send(ctx context.Context, m channel.Message) channel.Outcome {
+	if c.before != nil {
+		c.before(m)
+	}
+	o := c.Channel.Send(ctx, m)
+	if c.after != nil {
+		c.after(m)
+	}
+	return o
+}
+
+// tap is the channel of the push double, tapped.
+func (s *scene) tap(before, after func(channel.Message)) worker.Channel {
+	s.Helper()
+	ch := channeltest.Push(s.doubles.URL(), channeltest.ChannelOptions{})
+	s.Cleanup(ch.Close)
+	return worker.Channel{Name: push, Timeout: 10 * time.Second, Channel: tapped{ch, before, after}}
+}
+
+// once lets a worker claim and call once and returns how many tasks it took or settled.
+func (s *scene) once(w *worker.Worker) int {
+	s.Helper()
+	n, err := w.RunOnce(s.ctx)
+	s.Must("run a worker once", err)
+	return n
+}
+
+// rounds lets a worker work until it has found something n times: as often as tasks come due.
+func (s *scene) rounds(w *worker.Worker, n int) {
+	s.Helper()
+	for range n {
+		s.Until("a worker finds something due", soon, func() bool { return s.once(w) > 0 })
+	}
+}
+
+// process starts a worker in a process of its own and waits until it is ready to claim.
+func (s *scene) process(cfg worker.Config) *proc.Process {
+	s.Helper()
+	p := s.start(cfg, exec.Command(program(s.T, "./cmd/worker")))
+	p.Await("READY", soon)
+	return p
+}
+
+// start starts cmd, which is a worker, and hands it its configuration. An empty Database is the scene's.
+func (s *scene) start(cfg worker.Config, cmd *exec.Cmd) *proc.Process {
+	s.Helper()
+	cfg.Doubles = s.doubles.URL()
+	if cfg.Database == "" {
+		cfg.Database = s.url()
+	}
+	text, err := json.Marshal(cfg)
+	s.Must("write the configuration of a worker", err)
+	cmd.Stdin = strings.NewReader(string(text))
+	return proc.Start(s, cfg.Name, cmd)
+}
+
+// accepted waits until the doubles have accepted a task's message.
+func (s *scene) accepted(task tidings.UUID) {
+	s.Helper()
+	s.Until("the double accepts", soon, func() bool { return s.sends(task) > 0 })
+}
+
+// becomes waits until a task is in a state.
+func (s *scene) becomes(task tidings.UUID, want tidings.State) {
+	s.Helper()
+	s.Until("the task becomes "+string(want), soon, func() bool { return s.where(task).State == want })
+}
+
+// programs are what this process has built: each once, since a build takes longer than most checks.
+var programs sync.Map // package → func() (string, error)
+
+// program builds a main package, named relative to this directory, and returns the path of the program.
+func program(t *lab.T, pkg string) string {
+	t.Helper()
+	build, _ := programs.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return buildProgram(pkg) }))
+	path, err := build.(func() (string, error))()
+	t.Must("build "+pkg, err)
+	return path
+}
+
+// buildProgram builds into the module's bin. Another process of checks may do the same at the same time, so the program
+// appears there at once or not at all.
+func buildProgram(pkg string) (string, error) {
+	bin := filepath.Join(lab.Root(), "bin")
+	path := filepath.Join(bin, "lab-"+filepath.Base(pkg))
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if out, err := exec.Command("go", "build", "-o", fresh, pkg).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, errors.Join(os.MkdirAll(bin, 0o755), os.Rename(fresh, path))
+}
