@@ -74,6 +74,7 @@ func (c *call) trace() *httptrace.ClientTrace {
 			u := &use{call: c}
 			current.Store(u)
 			w, isH2 := unwrap(info.Conn)
+			h2.Store(nil)
 			switch {
 			case w == nil:
 				_ = c.start(u) // a connection that we cannot watch: count it as written

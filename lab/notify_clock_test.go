@@ -48,15 +48,15 @@ func (s *scene) clock(program, name string, offset time.Duration) {
 	// Two tasks whose holders died: one lease runs for half an hour, the other has been over for that long.
 	s.script(push, hang, hang)
 	held, over := tell("held"), tell("over")
-	mortal := s.process(worker.Config{Name: "mortal", Channels: []worker.Channel{{Name: name, Mode: push, Timeout: time.Second, Lease: half}}})
+	mortal := s.process(worker.Config{Name: "mortal", Channels: []worker.Channel{{Name: name, Mode: push, Timeout: soon, Lease: half}}})
 	s.accepted(held)
 	s.accepted(over)
 	s.Fault(mortal.Kill())
-	s.Equal("leases that were ended", 1, s.exec(`UPDATE tidings.task SET lease_until = lease_until - $2 * 2 WHERE id = $1 AND state = 'SENDING'`, over, half))
+	s.Equal("leases that were ended", 1, s.exec(`UPDATE tidings.task SET lease_until = lease_until - 2 * $2::interval WHERE id = $1 AND state = 'SENDING'`, over, half))
 
 	later := time.Now().Add(half)
 	expired, waiting := tell("expired"), tell("waiting", func(n *tidings.Notification) { n.NotBefore = &later })
-	s.Equal("notifications that were aged", 1, s.exec(`UPDATE tidings.notification SET created_at = created_at - $2 * 4, expires_at = statement_timestamp() - $2
+	s.Equal("notifications that were aged", 1, s.exec(`UPDATE tidings.notification SET created_at = created_at - 4 * $2::interval, expires_at = statement_timestamp() - $2::interval
 		WHERE user_id = $1`, name+"-expired", half))
 	normal := tell("normal", ttl(time.Minute))
 
@@ -72,7 +72,7 @@ func (s *scene) clock(program, name string, offset time.Duration) {
 	retried := tell("retried", ttl(time.Minute))
 	s.accepted(retried)
 	s.Equal(name+": a new lease", lane.Lease, one[time.Duration](s, `SELECT t.lease_until - a.started_at FROM tidings.task t
-		JOIN tidings.attempt a ON a.token = t.attempt_token AND a.bucket = t.bucket WHERE t.id = $1`, retried))
+		JOIN tidings.attempt a ON a.task_id = t.id AND a.token = t.attempt_token WHERE t.id = $1`, retried))
 	s.becomes(retried, tidings.Sent)
 	marker := tell("marker")
 	s.becomes(marker, tidings.Sent)

@@ -94,7 +94,7 @@ func keyRetention(t *lab.T) {
 func settleDelay(t *lab.T) {
 	s := newScene(t)
 	const (
-		timeout = 300 * time.Millisecond
+		timeout = 500 * time.Millisecond
 		settle  = 900 * time.Millisecond
 		lease   = timeout + dispatch.Margin + 100*time.Millisecond
 	)

@@ -332,9 +332,10 @@ func (s *scene) workerWith(cfg worker.Config) *worker.Worker {
 	return w
 }
 
-// tapped is a channel in whose calls a check takes part: before and after are called beside each Send, if they are set.
+// tapped is the push double's channel, in whose calls a check takes part: before and after are called beside each Send, if
+// they are set.
 type tapped struct {
-	channel.Channel
+	*channeltest.PushChannel
 	before, after func(channel.Message)
 }
 
@@ -342,7 +343,7 @@ func (c tapped) Send(ctx context.Context, m channel.Message) channel.Outcome {
 	if c.before != nil {
 		c.before(m)
 	}
-	o := c.Channel.Send(ctx, m)
+	o := c.PushChannel.Send(ctx, m)
 	if c.after != nil {
 		c.after(m)
 	}

@@ -148,7 +148,7 @@ func claimAnswerLost(t *lab.T) {
 
 	task = s.tell("user-takeover", push)
 	s.script(push, hang)
-	p := s.process(worker.Config{Name: "mortal", Channels: serve(push)})
+	p := s.process(worker.Config{Name: "mortal", Channels: []worker.Channel{{Name: push, Timeout: time.Second}}})
 	s.accepted(task)
 	t.Fault(p.Kill())
 	s.leaseOver(task)

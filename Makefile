@@ -1,0 +1,54 @@
+# `make help` lists what there is. Everything runs from a clean clone with Go and nothing else; PostgreSQL is found or fetched.
+
+STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+COUNT ?= 1
+
+.PHONY: help build check format vet test race lab lab-repeat generate bench demo dev clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 14
+
+build: ## the program, at bin/tidings
+	go build -o bin/tidings ./cmd/tidings
+
+check: format vet test ## format, vet, staticcheck, generated files, tests
+
+format:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+
+vet:
+	go vet ./...
+	cd bench && go vet ./...
+	$(STATICCHECK) ./...
+
+test: ## all tests but the lab's checks; generated files are compared by tests
+	go test $$(go list ./... | grep -v '/lab$$')
+
+race: ## the same under the race detector
+	go test -race $$(go list ./... | grep -v '/lab$$')
+
+# A failing check still leaves a report: both exit codes count. A cached run would write no evidence.
+lab: ## the checks, once each, and the acceptance table (evidence in lab/evidence)
+	rm -rf lab/evidence
+	go test ./lab -count=$(COUNT) -timeout 60m; tests=$$?; \
+	go run ./lab/cmd/tidings-lab selftest && go run ./lab/cmd/tidings-lab report && exit $$tests
+
+lab-repeat: ## the checks 20 times each
+	$(MAKE) lab COUNT=20
+
+generate: ## write the generated documents anew
+	go test . -run TestStatesDocument -update
+	go test ./schema -run TestSchemaDump -update
+	go test ./internal/server ./internal/api -run 'Reference|OpenAPI' -update
+
+bench: ## measure beside River and a plain claim (takes minutes; not part of the tests)
+	cd bench && go run .
+
+demo: ## the whole story, printed
+	go run ./cmd/tidings demo
+
+dev: ## a running server to play with, until stopped
+	go run ./cmd/tidings dev
+
+clean: ## what the targets above left behind
+	rm -rf bin lab/evidence .tidings
