@@ -36,13 +36,13 @@ func (s *scene) operator() *operator {
 	}
 	o := &operator{s: s, secret: secret, client: &http.Client{Transport: &http.Transport{}, Timeout: soon}}
 	s.Cleanup(o.client.CloseIdleConnections)
-	o.url = s.serve("api", map[string]any{push: double(push), sms: double(sms)})
+	o.url = s.server("api", map[string]any{push: double(push), sms: double(sms)})
 	o.key = strings.TrimSpace(s.tidings("key", "create", "lab", "--scopes", "review"))
 	return o
 }
 
-// serve starts the product's server in a role, with channels, and returns its URL.
-func (s *scene) serve(role string, channels map[string]any) string {
+// server starts the product's server in a role, with channels, and returns its URL.
+func (s *scene) server(role string, channels map[string]any) string {
 	s.Helper()
 	// JSON is YAML, too.
 	text, err := json.Marshal(map[string]any{"channels": channels})

@@ -147,7 +147,7 @@ func (s *scene) notMovedByReceipt(o *operator) {
 // matchedLater reports by the provider's id alone while nobody but the provider knows it.
 func (s *scene) matchedLater(o *operator) {
 	s.Helper()
-	s.serve("worker", map[string]any{"idle": map[string]any{"double": map[string]any{"url": s.doubles.URL(), "mode": plain}}}) // it sweeps
+	s.server("worker", map[string]any{"idle": map[string]any{"double": map[string]any{"url": s.doubles.URL(), "mode": plain}}}) // it sweeps
 	task := s.tell("early", push)
 	finish := s.holding(task, "slow")
 	onlyID := func(r *channeltest.ReceiptOrder) { r.OnlyID = true }

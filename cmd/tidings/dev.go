@@ -54,21 +54,18 @@ func (c *devCmd) Run(e *env) (err error) {
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 
-	listener, err := box.Listen("the API", c.Port)
-	if err != nil {
-		return err
-	}
 	var cfg server.Config
 	if err := kong.ApplyDefaults(&cfg); err != nil {
 		return fmt.Errorf("read the settings' defaults: %w", err)
 	}
-	cfg.DatabaseURL, cfg.Listen, cfg.MetricsListen, cfg.Roles = box.DatabaseURL(), listener.Addr().String(), "", []string{server.RoleAPI, server.RoleWorker}
+	cfg.DatabaseURL, cfg.MetricsListen, cfg.Roles = box.DatabaseURL(), "", []string{server.RoleAPI, server.RoleWorker}
 	cfg.Channels = box.Channels(2*time.Second, 5*time.Second)
-	if err := listener.Close(); err != nil {
-		return fmt.Errorf("choose a port: %w", err)
-	}
-	s, err := server.New(e.ctx, cfg, slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: c.LogLevel})))
-	if err != nil {
+	var s *server.Server
+	if err := box.OnPort("the API", c.Port, func(addr string) (err error) {
+		cfg.Listen = addr
+		s, err = server.New(e.ctx, cfg, slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: c.LogLevel})))
+		return err
+	}); err != nil {
 		return err
 	}
 	key, err := devKey(e.ctx, s.Store(), filepath.Join(c.Dir, "key"))

@@ -27,6 +27,7 @@ type Config struct {
 	MetricsListen string   `name:"metrics-listen" env:"TIDINGS_METRICS_LISTEN" placeholder:"ADDRESS" help:"Serves /metrics without a key at this address. On the main address it needs a key with the scope metrics."`
 	Origins       []string `name:"origins" env:"TIDINGS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose browsers may read the answer of /readyz."`
 
+	LameDuck time.Duration `name:"lame-duck" env:"TIDINGS_LAME_DUCK" default:"0s" help:"How long a stop goes on serving while /readyz says no already, so that load balancers notice."`
 	Drain    time.Duration `name:"drain" env:"TIDINGS_DRAIN" default:"30s" help:"How long a stop waits for requests and calls in flight."`
 	Poll     time.Duration `name:"poll" env:"TIDINGS_POLL" default:"250ms" help:"How long an idle worker waits before it looks for due tasks without being woken."`
 	Backoff  time.Duration `name:"backoff" env:"TIDINGS_BACKOFF" default:"1s" help:"Base of the delay before a retry; it doubles with each attempt and is drawn at random."`

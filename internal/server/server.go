@@ -136,7 +136,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
 	working, stopWorking := context.WithCancel(ctx)
 	defer stopWorking()
-	failed := make(chan error, len(s.servers)+1)
+	failed := make(chan error, len(s.servers)+1) // one from each that can fail
 	var helpers, serving, calling sync.WaitGroup
 	helpers.Go(func() { s.wakes.run(working) })
 	for i, listener := range []net.Listener{s.main, s.metrics}[:len(s.servers)] {
@@ -167,6 +167,13 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("stopping")
 	s.ready.stop()
 	stopWorking()
+	if s.cfg.LameDuck > 0 {
+		select {
+		case <-time.After(s.cfg.LameDuck):
+		case err := <-failed:
+			errs = append(errs, err)
+		}
+	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
 	defer cancel()
 	for _, h := range s.servers {

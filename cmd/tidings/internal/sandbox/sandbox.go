@@ -59,23 +59,30 @@ func Start(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	if err != nil {
 		return nil, err
 	}
-	smtpListener, err := s.Listen("the mail server", o.SMTPPort)
-	if err != nil {
+	if err := s.OnPort("the mail server", o.SMTPPort, func(addr string) error {
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			s.smtpAddr = l.Addr().String()
+			s.mail = startMail(l, &s.mails)
+		}
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	s.smtpAddr = smtpListener.Addr().String()
-	s.mail = startMail(smtpListener, &s.mails)
-	receiver, err := s.Listen("the receiver", o.ReceiverPort)
-	if err != nil {
+	if err := s.OnPort("the receiver", o.ReceiverPort, func(addr string) error {
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			s.recvAddr = l.Addr().String()
+			s.receivers = startReceivers(l, secret, &s.mails, &s.hooks)
+		}
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	s.recvAddr = receiver.Addr().String()
-	s.receivers = startReceivers(receiver, secret, &s.mails, &s.hooks)
-	doubles, err := s.free("the doubles", o.DoublesPort)
-	if err != nil {
-		return nil, err
-	}
-	if s.Doubles, err = channeltest.Start(channeltest.Options{Addr: doubles}); err != nil {
+	if err := s.OnPort("the doubles", o.DoublesPort, func(addr string) (err error) {
+		s.Doubles, err = channeltest.Start(channeltest.Options{Addr: addr})
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	if s.Postgres, err = localpg.Start(ctx, localpg.Options{Dir: o.Dir, Port: o.PostgresPort}); err != nil {
@@ -87,27 +94,17 @@ func Start(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	return s, nil
 }
 
-// Listen takes a port of 127.0.0.1, or a free one when that is taken, and makes a note of it.
-func (s *Sandbox) Listen(what string, port int) (net.Listener, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+// OnPort starts something on a port of 127.0.0.1, or on a free one when that is taken, and makes a note of it.
+func (s *Sandbox) OnPort(what string, port int, start func(addr string) error) error {
+	err := start(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		if l, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
-			s.Notes = append(s.Notes, fmt.Sprintf("port %d is taken: %s listens on %s", port, what, l.Addr()))
-		}
+		s.Notes = append(s.Notes, fmt.Sprintf("port %d is taken: %s has another", port, what))
+		err = start("127.0.0.1:0")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", what, err)
+		return fmt.Errorf("start %s: %w", what, err)
 	}
-	return l, nil
-}
-
-// free is like Listen for those who listen themselves.
-func (s *Sandbox) free(what string, port int) (string, error) {
-	l, err := s.Listen(what, port)
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
+	return nil
 }
 
 // DatabaseURL is the database's connection string.
