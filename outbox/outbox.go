@@ -16,12 +16,13 @@ import (
 
 // DB is where Notify writes: the caller's own transaction (pgx.Tx), a connection (*pgx.Conn) or a pool (*pgxpool.Pool).
 type DB interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// notifySQL is the one implementation of the rule, offered to every language. It relies on UNIQUE (user_id, event_key, bucket).
-const notifySQL = `SELECT tidings.notify_v1(@items::json)`
+// notifySQL calls the one implementation of the rule, which notify_v1 offers to every language. It relies on
+// UNIQUE (user_id, event_key, bucket).
+const notifySQL = `SELECT a.position, a.id, a.created, a.tasks, a.payload_differs, a.expired FROM tidings.notify_batch(@items::json) a`
 
 // Notify submits notifications and answers for each, in the same order, whether it was created. In a transaction of the caller
 // nothing is stored before the caller commits; on a pool or connection it is stored when Notify returns without error.
@@ -56,16 +57,29 @@ func Notify(ctx context.Context, db DB, notifications ...tidings.Notification) (
 	if err != nil {
 		return nil, tidings.Errorf(tidings.InvalidArgument, "write the notifications as JSON: %w", err)
 	}
-	var answer []byte
-	if err := db.QueryRow(ctx, notifySQL, pgx.NamedArgs{"items": string(items)}).Scan(&answer); err != nil {
+	rows, err := db.Query(ctx, notifySQL, pgx.NamedArgs{"items": string(items)})
+	if err != nil {
 		return nil, coded(err)
 	}
-	var notified []tidings.Notified
-	if err := json.Unmarshal(answer, &notified); err != nil {
-		return nil, fmt.Errorf("read the answer of notify_v1: %w", err)
+	notified := make([]tidings.Notified, len(notifications))
+	var (
+		position, answered int
+		id                 *[16]byte
+		n                  tidings.Notified
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&position, &id, &n.Created, &n.Tasks, &n.PayloadDiffers, &n.Expired}, func() error {
+		n.ID = tidings.UUID{}
+		if id != nil {
+			n.ID = *id
+		}
+		notified[position-1] = n
+		answered++
+		return nil
+	}); err != nil {
+		return nil, coded(err)
 	}
-	if len(notified) != len(notifications) {
-		return nil, fmt.Errorf("notify_v1 answered %d of %d notifications", len(notified), len(notifications))
+	if answered != len(notifications) {
+		return nil, fmt.Errorf("notify: the database answered %d of %d notifications", answered, len(notifications))
 	}
 	return notified, nil
 }

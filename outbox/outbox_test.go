@@ -197,10 +197,12 @@ func TestBadInputIsRefusedBeforeTheDatabase(t *testing.T) {
 		"half a pair":     func(n *tidings.Notification) { n.Data = json.RawMessage(`{"a":"\ud800"}`) },
 		"the other half":  func(n *tidings.Notification) { n.Data = json.RawMessage(`{"\udc00":1}`) },
 		"two high halves": func(n *tidings.Notification) { n.Data = json.RawMessage(`{"a":"\ud800\ud800"}`) },
-		"deep nesting":    func(n *tidings.Notification) { n.Data = json.RawMessage(`{"a":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`) },
-		"priority 3":      func(n *tidings.Notification) { p := tidings.Priority(3); n.Priority = &p },
-		"no such policy":  func(n *tidings.Notification) { n.Duplicates = "perhaps" },
-		"seq 0":           func(n *tidings.Notification) { n.About = &tidings.About{Conv: "c"} },
+		"deep nesting": func(n *tidings.Notification) {
+			n.Data = json.RawMessage(`{"a":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`)
+		},
+		"priority 3":     func(n *tidings.Notification) { p := tidings.Priority(3); n.Priority = &p },
+		"no such policy": func(n *tidings.Notification) { n.Duplicates = "perhaps" },
+		"seq 0":          func(n *tidings.Notification) { n.About = &tidings.About{Conv: "c"} },
 	}
 	tx, err := pool.Begin(t.Context())
 	if err != nil {

@@ -27,6 +27,10 @@ const (
 	exitError = 3
 )
 
+const description = `Notifications that never guess.
+
+Exit codes: 0 done; 1 the answer is no (refused, a promise is violated, the demo ended wrong); 2 wrong usage; 3 it could not be carried out, or that is unknown.`
+
 type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the API and the worker."`
 	Dev     devCmd     `cmd:"" help:"Run everything on this machine to try it out: PostgreSQL, API, worker, a mail server, a webhook receiver and scripted providers."`
@@ -65,8 +69,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var c cli
 	exited := -1
-	parser, err := kong.New(&c, kong.Name("tidings"), kong.Description("Notifications that never guess."),
-		kong.Writers(stdout, stderr), kong.Bind(&c.Serve.read), kong.Exit(func(code int) { exited = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	parser, err := newParser(&c, stdout, stderr, func(code int) { exited = code })
 	if err != nil {
 		fmt.Fprintln(stderr, "tidings:", err)
 		return exitError
@@ -92,6 +95,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	return exitNo
+}
+
+func newParser(c *cli, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	return kong.New(c, kong.Name("tidings"), kong.Description(description), kong.Writers(stdout, stderr), kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Bind(&c.Serve.read))
 }
 
 type versionCmd struct{}

@@ -10,10 +10,12 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/tidings-project/tidings/internal/server"
+	"github.com/tidings-project/tidings/schema"
 )
 
 type serveCmd struct {
 	File      configFile    `name:"config" placeholder:"FILE" help:"Configuration file in YAML; channels stand there."`
+	Migrate   bool          `help:"Bring the database to this release's schema first."`
 	WithStdin bool          `hidden:"" help:"Stop when the standard input ends, so that a process does not outlive the one that started it."`
 	Settings  server.Config `embed:""`
 
@@ -30,6 +32,11 @@ func (c *serveCmd) Run(e *env) error {
 		}()
 	}
 	c.Settings.Channels = c.read.Channels
+	if c.Migrate {
+		if err := schema.Migrate(ctx, c.Settings.DatabaseURL); err != nil {
+			return err
+		}
+	}
 	s, err := server.New(ctx, c.Settings, slog.New(slog.NewJSONHandler(e.stderr, &slog.HandlerOptions{Level: c.Settings.LogLevel})))
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 const (
 	MaxBody        = 1 << 20 // bytes
 	RequestTimeout = 30 * time.Second
-	bodyTimeout    = 15 * time.Second // to receive a body
+	MaxInFlight    = 512 // requests at the same time; one more is answered with RATE_LIMITED
 )
 
 // Config is what the API works on.
@@ -52,11 +52,13 @@ type API struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	reports  *prometheus.CounterVec
+	inFlight chan struct{} // holds one for each request
 }
 
 // New makes the API.
 func New(c Config) (*API, error) {
-	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, log: c.Logger, mux: http.NewServeMux()}
+	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, log: c.Logger, mux: http.NewServeMux(),
+		inFlight: make(chan struct{}, MaxInFlight)}
 	if err := a.count(c.Registerer); err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func register[I, O any](a *API, op huma.Operation, scopes []string, handle func(
 	problem := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
 	op.Responses["default"] = &huma.Response{Description: "Refused", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: problem}}}
 	op.MaxBodyBytes = MaxBody + 1 // huma refuses a body that reaches the limit
-	op.BodyReadTimeout = bodyTimeout
+	op.BodyReadTimeout = RequestTimeout
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err == nil {
@@ -141,6 +143,14 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		a.observe(r.Pattern, sw.status, time.Since(began))
 	}()
+	sw.Header().Set("Cache-Control", "no-store")
+	select {
+	case a.inFlight <- struct{}{}:
+		defer func() { <-a.inFlight }()
+	default:
+		WriteProblem(sw, tidings.Errorf(tidings.RateLimited, "there are too many requests at the same time"))
+		return
+	}
 	handler, pattern := a.mux.Handler(r)
 	if pattern == "" {
 		a.unrouted(sw, r, handler)

@@ -47,9 +47,10 @@ func newFixture(t testing.TB) *fixture {
 	f.api, err = api.New(api.Config{Store: f.store, Keys: api.NewKeys(f.store), Wake: func() { f.wakes.Add(1) },
 		Logger: slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Channels: map[string]channel.Channel{
-			"push":  channeltest.Push("http://127.0.0.1:9", options),
-			"sms":   channeltest.SMS("http://127.0.0.1:9", options),
-			"plain": channeltest.Plain("http://127.0.0.1:9", options),
+			"push":   channeltest.Push("http://127.0.0.1:9", options),
+			"sms":    channeltest.SMS("http://127.0.0.1:9", options),
+			"plain":  channeltest.Plain("http://127.0.0.1:9", options),
+			"broken": broken{channeltest.Push("http://127.0.0.1:9", options)},
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +58,12 @@ func newFixture(t testing.TB) *fixture {
 	f.key = f.newKey("console", store.Scopes...)
 	return f
 }
+
+// broken is a channel whose adapter has a defect.
+type broken struct{ channel.Channel }
+
+// ParseReceipt panics with what nobody is to see.
+func (broken) ParseReceipt(http.Header, []byte) ([]channel.Receipt, error) { panic("secret") }
 
 func (f *fixture) newKey(name string, scopes ...string) string {
 	f.t.Helper()

@@ -51,7 +51,7 @@ func (f *fixture) end(channel string, outcome tidings.Outcome) {
 	}
 	var ends []store.Finish
 	for _, c := range claimed {
-		ends = append(ends, store.Finish{ID: c.ID, Token: c.Token, Doubted: true, Verdict: tidings.Finish(c.Held, tidings.Observation{Outcome: outcome})})
+		ends = append(ends, store.Finish{ID: c.ID, N: c.N, Token: c.Token, Doubted: true, Verdict: tidings.Finish(c.Held, tidings.Observation{Outcome: outcome})})
 	}
 	if stale, err := f.store.Finish(ctx, ends); err != nil || len(stale) > 0 {
 		f.t.Fatalf("finished with %d stale, %v", len(stale), err)
@@ -232,6 +232,9 @@ func TestReviews(t *testing.T) {
 	task := f.task(ids[0])
 	path := "/v1/reviews/" + task["id"].(string)
 	detail := f.want(200, "GET", path, "")
+	if attempts := detail.body["attempts"].([]any); len(attempts) != 1 || attempts[0].(map[string]any)["outcome"] != "TIMEOUT" {
+		t.Errorf("its journal is %v", attempts)
+	}
 	if detail.body["review"] != true || detail.body["address"] != "u-0-on-plain" || detail.body["attempt_count"] != 1.0 {
 		t.Errorf("the task is %s", detail.text)
 	}
@@ -274,7 +277,7 @@ func TestChannels(t *testing.T) {
 		return out
 	}
 	before := list()
-	if len(before) != 3 || before["push"]["pause"] != nil {
+	if len(before) != 4 || before["push"]["pause"] != nil {
 		t.Fatalf("the channels are %v", before)
 	}
 	contract := before["push"]["contract"].(map[string]any)

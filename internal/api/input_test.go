@@ -2,8 +2,13 @@ package api_test
 
 import (
 	"fmt"
+	"io"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/tidings-project/tidings/internal/api"
 )
 
 // Whatever is sent, the answer is a problem with a code, and nothing is stored.
@@ -121,4 +126,52 @@ func TestGoodInput(t *testing.T) {
 			t.Errorf("%s is stored as %q", c.text, title)
 		}
 	}
+}
+
+// A defect of an adapter is answered without its details, and the next request is served.
+func TestPanic(t *testing.T) {
+	f := newFixture(t)
+	a := f.request("POST", "/v1/channels/broken/receipts", "x")
+	if a.status != 500 || a.code() != "INTERNAL" || strings.Contains(a.text, "secret") {
+		t.Errorf("a panic is answered with %d %s", a.status, a.text)
+	}
+	if !strings.Contains(f.log.String(), "ParseReceipt") || strings.Contains(f.log.String(), "secret") {
+		t.Errorf("the log says %s", f.log)
+	}
+	f.want(200, "GET", "/v1/channels", "")
+}
+
+// One request more than are served at the same time is refused at once, and as soon as one has ended the next is served.
+func TestInFlightLimit(t *testing.T) {
+	f := newFixture(t)
+	var held sync.WaitGroup
+	release := make(chan struct{})
+	bodies := make(chan struct{}, api.MaxInFlight)
+	for range api.MaxInFlight {
+		held.Go(func() {
+			r := httptest.NewRequest("POST", "/v1/channels/push/receipts", &slowBody{reading: bodies, release: release})
+			f.api.ServeHTTP(httptest.NewRecorder(), r.WithContext(t.Context()))
+		})
+	}
+	for range api.MaxInFlight {
+		<-bodies
+	}
+	if a := f.do("GET", "/v1/channels", ""); a.status != 429 || a.code() != "RATE_LIMITED" || a.header.Get("Retry-After") == "" {
+		t.Errorf("one request too many is answered with %d %s", a.status, a.text)
+	}
+	close(release)
+	held.Wait()
+	f.want(200, "GET", "/v1/channels", "")
+}
+
+// slowBody is a body that comes when the test says so.
+type slowBody struct {
+	reading chan<- struct{}
+	release <-chan struct{}
+}
+
+func (b *slowBody) Read([]byte) (int, error) {
+	b.reading <- struct{}{}
+	<-b.release
+	return 0, io.EOF
 }

@@ -23,8 +23,9 @@ import (
 
 // Options say what server to run. The zero value is a temporary server.
 type Options struct {
-	// Dir is where the server keeps data and log (postgres.log) from one run to the next. Empty means a temporary
-	// directory, which Stop removes, or the end of this process.
+	// Dir is where the server keeps data and log (postgres.log) from one run to the next. If root runs it as a user who
+	// cannot enter Dir, the data lie below /var/tmp and Dir/pg is a link to them: only Remove removes both. Empty means a
+	// temporary directory, which goes with Stop or with the end of this process.
 	Dir string
 
 	// Port is the TCP port on 127.0.0.1; 0 chooses a free one, the same in each run for the same Dir if possible.

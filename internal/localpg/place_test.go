@@ -84,8 +84,8 @@ func TestRootIsLeft(t *testing.T) {
 		t.Errorf("root runs the server as root: %v", err)
 	}
 	t.Setenv("TIDINGS_PG_USER", "nobody")
-	if a, err := serverAccount(); err != nil || a.name != "nobody" {
-		t.Errorf("account %v, %v", a, err)
+	if s := start(t, Options{}); s.account.name != "nobody" {
+		t.Errorf("the server runs as %v", s.account)
 	}
 }
 

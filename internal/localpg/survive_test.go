@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -163,6 +165,36 @@ func TestSecondStart(t *testing.T) {
 			t.Error("the data of a running server were removed")
 		}
 		query[int](t, server.URL, `SELECT 1`)
+	}
+}
+
+// A server that somebody started on the data by hand holds no lock.
+func TestServerByHand(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere PostgreSQL's own interlock is left to act")
+	}
+	o := Options{Dir: newDir(t, false)}
+	s := start(t, o)
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	byHand := s.account.command(filepath.Join(s.bin.Dir, "postgres"), "-D", s.DataDir())
+	if err := byHand.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		byHand.Process.Signal(syscall.SIGQUIT)
+		byHand.Wait()
+	})
+	eventually(t, endPatience, "pid file", func() bool { return readPid(s.place.pidFile()) == byHand.Process.Pid })
+	again, err := Start(t.Context(), o)
+	if err == nil {
+		again.Stop(context.Background())
+		t.Fatal("two servers on the same data")
+	}
+	if want := fmt.Sprintf("(process %d) that was started by hand", byHand.Process.Pid); !strings.Contains(err.Error(), want) {
+		t.Errorf("the error does not say %q: %v", want, err)
 	}
 }
 

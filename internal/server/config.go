@@ -35,7 +35,7 @@ type Config struct {
 
 	PurgeAfter       time.Duration `name:"purge-after" env:"TIDINGS_PURGE_AFTER" default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. 0: never."`
 	ForgetAfter      time.Duration `name:"forget-after" env:"TIDINGS_FORGET_AFTER" default:"8760h" help:"How long after that the key is kept. Later the same key makes a new notification. 0: for ever."`
-	ReceiptsFor      time.Duration `name:"receipts-for" env:"TIDINGS_RECEIPTS_FOR" default:"168h" help:"How long receipts are kept; one that matches no task by then never will."`
+	ReceiptsFor      time.Duration `name:"receipts-for" env:"TIDINGS_RECEIPTS_FOR" default:"168h" help:"How long receipts are kept; one that matches no task by then never will. 0: for ever."`
 	HousekeepingEach time.Duration `name:"housekeeping-each" env:"TIDINGS_HOUSEKEEPING_EACH" default:"1m" help:"How often a worker purges."`
 
 	LogLevel slog.Level `name:"log-level" env:"TIDINGS_LOG_LEVEL" default:"info" help:"debug, info, warn or error. Logs are JSON on the standard error; they hold neither bodies, addresses nor keys."`
@@ -59,8 +59,8 @@ func (c *Config) check() error {
 	if c.is(RoleWorker) && len(c.Channels) == 0 {
 		return errors.New("a worker without channels does nothing: the configuration file names them under channels")
 	}
-	if c.Drain <= 0 {
-		return errors.New("drain must be above 0")
+	if c.Drain <= 0 || c.HousekeepingEach <= 0 || c.DatabaseConns <= 0 {
+		return errors.New("drain, housekeeping-each and database-conns must be above 0")
 	}
 	return nil
 }

@@ -12,9 +12,7 @@ import (
 // Secret is a value that should not stand in a configuration file: {env: NAME} names an environment variable, {file: PATH}
 // a file whose content it is, without the last line end. A plain text is the secret itself. It never prints.
 type Secret struct {
-	Text string `yaml:"-"`
-	Env  string `yaml:"env"`
-	File string `yaml:"file"`
+	Text, Env, File string
 }
 
 // UnmarshalYAML reads one of the three forms.
@@ -23,17 +21,32 @@ func (s *Secret) UnmarshalYAML(n *yaml.Node) error {
 		s.Text = n.Value
 		return nil
 	}
-	type form Secret // without this method
-	return n.Decode((*form)(s))
+	var form map[string]string
+	if err := n.Decode(&form); err != nil {
+		return err
+	}
+	for key, value := range form {
+		switch key {
+		case "env":
+			s.Env = value
+		case "file":
+			s.File = value
+		default:
+			return fmt.Errorf("line %d: a secret has no %s, it is {env: NAME} or {file: PATH}", n.Line, key)
+		}
+	}
+	return nil
 }
 
 // MarshalYAML writes what UnmarshalYAML reads.
 func (s Secret) MarshalYAML() (any, error) {
-	if s.Text != "" {
-		return s.Text, nil
+	switch {
+	case s.Env != "":
+		return map[string]string{"env": s.Env}, nil
+	case s.File != "":
+		return map[string]string{"file": s.File}, nil
 	}
-	type form Secret
-	return form(s), nil
+	return s.Text, nil
 }
 
 func (s Secret) String() string { return "…" }

@@ -95,9 +95,11 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 		return nil, err
 	}
 	if cfg.MetricsListen != "" {
-		s.metrics, err = s.listen(cfg.MetricsListen, metricsHandler(registry))
+		if s.metrics, err = s.listen(cfg.MetricsListen, metricsHandler(registry)); err != nil {
+			return nil, err
+		}
 	}
-	return s, err
+	return s, nil
 }
 
 // OpenPool makes a pool of connections. It connects when it is used.
@@ -120,7 +122,7 @@ func (s *Server) listen(addr string, h http.Handler) (net.Listener, error) {
 		return nil, fmt.Errorf("listen for HTTP: %w", err)
 	}
 	s.servers = append(s.servers, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)})
+		WriteTimeout: 2 * api.RequestTimeout, MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)})
 	return l, nil
 }
 

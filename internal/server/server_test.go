@@ -386,6 +386,7 @@ channels:
 	for name, bad := range map[string]string{
 		"an unknown setting":         "listem: x",
 		"an unknown channel setting": "channels: {x: {smtp: {adr: y}}}",
+		"a misspelt secret":          "channels: {x: {smtp: {addr: 'h:1', from: a@b.example, password: {evn: X}}}}",
 		"no YAML":                    "{",
 		"a secret of two sources":    "channels: {x: {webhook: {url: 'https://x.example', secrets: [{env: A, file: b}]}}}",
 	} {

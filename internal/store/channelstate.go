@@ -80,7 +80,7 @@ const healthSQL = `SELECT @channel::text,
 	(SELECT count(*) FROM (SELECT FROM tidings.task t WHERE t.channel = @channel::text AND t.state = 'SENDING'
 		AND t.bucket = ANY (@buckets::smallint[]) LIMIT @limit) held),
 	(SELECT count(*) FROM (SELECT FROM tidings.task t WHERE t.channel = @channel::text AND t.needs_review
-		AND t.bucket = ANY (@buckets::smallint[]) LIMIT @limit) parked)`
+		AND t.bucket = ANY (@buckets::smallint[]) ORDER BY t.doubt_at LIMIT @limit) parked)`
 
 // oldestDue… probe task_due for the front of one priority: since when its oldest due task is due.
 const (

@@ -86,7 +86,7 @@ const (
 			d.state <> 'PENDING' AS in_doubt,
 			coalesce(d.address, p.address) AS to_address, coalesce(d.address_version, p.version) AS to_version,
 			CASE WHEN n.cancelled_at IS NOT NULL THEN 'CANCELLED'
-				WHEN p.enabled IS NOT TRUE OR EXISTS (SELECT FROM tidings.optout o WHERE o.user_id = d.user_id AND o.bucket = d.bucket
+				WHEN p.enabled IS NOT TRUE OR n.category IS NOT NULL AND EXISTS (SELECT FROM tidings.optout o WHERE o.user_id = d.user_id AND o.bucket = d.bucket
 					AND o.category = n.category AND o.channel IN ('', d.channel)) THEN 'PREF_DISABLED'
 				WHEN n.about_gone_at IS NOT NULL THEN 'SOURCE_GONE'
 				WHEN n.expires_at <= statement_timestamp() THEN 'TTL_EXPIRED' END AS stop,
@@ -96,17 +96,15 @@ const (
 		  FROM due d
 		  JOIN tidings.notification n ON n.id = d.notification_id AND n.bucket = d.bucket
 		  LEFT JOIN tidings.channel_pref p ON p.user_id = d.user_id AND p.channel = d.channel AND p.slot = d.slot AND p.bucket = d.bucket
-	), ruled AS MATERIALIZED (
-		SELECT f.*, CASE WHEN f.stop IS NOT NULL OR f.budget_left = 0 THEN 'NONE'
-			WHEN NOT f.in_doubt OR f.force_send THEN 'SEND' ELSE f.fallback END AS action
-		  FROM facts f
 	), judged AS MATERIALIZED (
 		SELECT r.*, CASE WHEN r.action <> 'NONE' THEN 'SENDING' WHEN r.in_doubt THEN 'UNKNOWN'
 			WHEN r.stop = 'TTL_EXPIRED' THEN 'FAILED' ELSE 'SUPPRESSED' END AS to_state,
 			(r.action <> 'NONE' OR r.stop IS NOT NULL)::int AS rows,
 			r.action = 'SEND' AND r.first_call_at IS NULL AS first_call,
 			encode(overlay(uuid_send(r.id) PLACING @claim::bytea FROM 2), 'hex')::uuid AS token
-		  FROM ruled r
+		  FROM (SELECT f.*, CASE WHEN f.stop IS NOT NULL OR f.budget_left = 0 THEN 'NONE'
+			WHEN NOT f.in_doubt OR f.force_send THEN 'SEND' ELSE f.fallback END AS action
+		  FROM facts f) r
 	)`
 
 	// lost notes in the journal that the former holder of a taken-over task did not report.

@@ -199,4 +199,3 @@ func atOnce(n int, f func(i int)) {
 	close(start)
 	done.Wait()
 }
-

@@ -46,7 +46,8 @@ const inFlightSQL = `SELECT t.channel, count(*) FROM tidings.task t
 
 // parkedSQL counts the parked tasks through task_review.
 const parkedSQL = `SELECT p.channel, count(*) FROM (
-		SELECT t.channel FROM tidings.task t WHERE t.needs_review AND t.bucket = ANY (@buckets::smallint[]) LIMIT @limit
+		SELECT t.channel FROM tidings.task t WHERE t.needs_review AND t.bucket = ANY (@buckets::smallint[])
+		 ORDER BY t.doubt_at LIMIT @limit -- the order keeps it on its index
 	) p GROUP BY p.channel`
 
 // unmatchedSQL counts receipts through receipt_unmatched.

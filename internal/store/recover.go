@@ -56,7 +56,7 @@ const (
 const recoverHeldSQL = `WITH mine AS MATERIALIZED (
 		SELECT ` + recoverColumns + `
 		 WHERE t.state = 'SENDING' AND t.bucket = ANY (@buckets::smallint[])
-		 ORDER BY t.id LIMIT @limit FOR UPDATE OF t
+		 ORDER BY t.channel, t.lease_until, t.id LIMIT @limit FOR UPDATE OF t
 	)` + recovered + `, lost AS (
 		UPDATE tidings.attempt a SET outcome = 'LEASE_EXPIRED', finished_at = d.now_at
 		  FROM doubted d WHERE a.task_id = d.id AND a.bucket = d.bucket AND a.bucket = ANY (@buckets::smallint[])

@@ -126,9 +126,11 @@ func TestResendRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	for why, stop := range map[string]func(d store.TaskDetail){
-		"cancelled":  func(d store.TaskDetail) { _, err := b.CancelNotification(ctx, d.Notification); b.must(err) },
-		"expired":    func(d store.TaskDetail) { b.expire(d.Notification) },
-		"gone":       func(d store.TaskDetail) { b.exec(`UPDATE tidings.notification SET about_gone_at = now() WHERE id = $1`, d.Notification) },
+		"cancelled": func(d store.TaskDetail) { _, err := b.CancelNotification(ctx, d.Notification); b.must(err) },
+		"expired":   func(d store.TaskDetail) { b.expire(d.Notification) },
+		"gone": func(d store.TaskDetail) {
+			b.exec(`UPDATE tidings.notification SET about_gone_at = now() WHERE id = $1`, d.Notification)
+		},
 		"optout":     func(d store.TaskDetail) { _, err := b.PutOptout(ctx, d.User, "news", ""); b.must(err) },
 		"optout-one": func(d store.TaskDetail) { _, err := b.PutOptout(ctx, d.User, "news", "plain"); b.must(err) },
 		"disabled": func(d store.TaskDetail) {

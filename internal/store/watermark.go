@@ -16,6 +16,10 @@ type Watermark struct {
 	Rescans int // scans without a floor since the start
 }
 
+// commitSlack is how far a floor stays behind the time of a claim in a priority of which the claim took all: longer than
+// most transactions take between submitting a task and their commit.
+const commitSlack = time.Second
+
 // rescanAfter is the bound: how long after a scan without a floor the next one comes at the latest.
 func (w *Watermark) rescanAfter() time.Duration { return max(time.Second, 20*w.took) }
 
@@ -43,15 +47,23 @@ func (w *Watermark) advance(began time.Time, used [3]time.Time, slots int, rows 
 		w.floor = [3]time.Time{}
 		return
 	}
-	// A priority that gave nothing was read to its end: what is due there later lies behind this claim's time.
-	next := [3]time.Time{rows[0].At, rows[0].At, rows[0].At}
+	// The priorities before the one that filled the claim were read to their ends. What is due there later lies behind this
+	// claim's time, but for transactions that are committing right now: an urgent task must not wait for the next rescan
+	// because a claim crossed its commit.
+	filled := rows[0].Priority
+	for _, c := range rows {
+		filled = max(filled, c.Priority)
+	}
+	crossed := rows[0].At.Add(-commitSlack)
+	next := [3]time.Time{crossed, crossed, crossed}
+	next[filled] = rows[0].At
 	for _, c := range rows {
 		if c.Due.Before(next[c.Priority]) {
 			next[c.Priority] = c.Due
 		}
 	}
-	// A priority behind the one that filled the claim was not read at all.
-	for p := int(rows[len(rows)-1].Priority) + 1; p < len(next); p++ {
+	// The priorities behind it were not read at all.
+	for p := int(filled) + 1; p < len(next); p++ {
 		next[p] = used[p]
 	}
 	w.floor = next
