@@ -19,55 +19,84 @@ const grace = 250 * time.Millisecond
 // attempt is one call.
 type attempt struct {
 	store.Claimed
-	lane    *lane
 	started time.Time
-	ended   atomic.Bool // its end was handed over; a later observation is late evidence
+	phase   atomic.Int32
+	overdue atomic.Bool // ended by the watch
 }
 
-// call starts all calls of one claim at once. They share a deadline, because they start together, and a watch that ends the attempts
-// of adapters that do not return.
+// The phases of an attempt. Only one that is calling can be ended without its adapter; one that still waits will find out by itself
+// that it is too late.
+const (
+	waiting int32 = iota
+	calling
+	ended
+)
+
+// batch is the calls of one claim. They share a deadline, because they start together, and a watch that ends the attempts of
+// adapters that do not return.
+type batch struct {
+	lane     *lane
+	ctx      context.Context
+	cancel   context.CancelFunc
+	startBy  time.Time
+	attempts []attempt
+	watch    *time.Timer
+	open     atomic.Int64
+}
+
+// call starts all calls of one claim at once.
 func (l *lane) call(claimed []store.Claimed, sent time.Time) {
+	b := &batch{lane: l, startBy: sent.Add(l.cfg.Lease - l.cfg.Timeout - Margin), attempts: make([]attempt, len(claimed))}
+	b.ctx, b.cancel = context.WithTimeout(channel.WithStartBy(context.Background(), b.startBy), l.cfg.Timeout)
+	b.open.Store(int64(len(claimed)))
 	now := time.Now()
-	startBy := sent.Add(l.cfg.Lease - l.cfg.Timeout - Margin)
-	ctx, cancel := context.WithTimeout(channel.WithStartBy(context.Background(), startBy), l.cfg.Timeout)
-	attempts := make([]attempt, len(claimed))
-	var open atomic.Int64
-	open.Store(int64(len(claimed)))
-	watch := time.AfterFunc(l.cfg.Timeout+grace, func() {
-		for i := range attempts {
-			a := &attempts[i]
-			if a.ended.CompareAndSwap(false, true) {
-				l.metrics.stuck.Inc()
-				l.w.log.Error("an adapter did not return; its slot stays taken until it does", "channel", l.cfg.Name, "task", a.ID)
-				l.end(a, channel.Outcome{Code: tidings.Timeout, Detail: "the adapter did not return"}, false)
-			}
-		}
-	})
 	for i := range claimed {
-		a := &attempts[i]
-		a.Claimed, a.lane, a.started = claimed[i], l, now
-		go func() {
-			o, local := l.observe(ctx, a, startBy)
-			if a.ended.CompareAndSwap(false, true) {
-				l.circuitRecord(o, local)
-				l.end(a, o, true)
-			} else {
-				l.metrics.stuck.Dec()
-				l.end(a, o, true) // superseded by the watch: the observation is late
-			}
-			if open.Add(-1) == 0 {
-				watch.Stop()
-				cancel()
-			}
-		}()
+		b.attempts[i].Claimed, b.attempts[i].started = claimed[i], now
+	}
+	b.watch = time.AfterFunc(l.cfg.Timeout+grace, b.overdue)
+	for i := range b.attempts {
+		go b.run(&b.attempts[i])
 	}
 }
 
-// observe makes the call of one attempt and contains whatever the adapter does. local is set when nothing was asked of the adapter.
-func (l *lane) observe(ctx context.Context, a *attempt, startBy time.Time) (o channel.Outcome, local bool) {
-	if !time.Now().Before(startBy) {
-		return channel.Outcome{Code: tidings.NotSent, Detail: "too late to start within the lease"}, true
+// run makes one call and ends its attempt, unless the watch already did: then the observation is late.
+func (b *batch) run(a *attempt) {
+	l := b.lane
+	if b.ctx.Err() != nil || !time.Now().Before(b.startBy) {
+		l.circuit.untried()
+		l.end(a, channel.Outcome{Code: tidings.NotSent, Detail: "too late to start within the lease"}, true)
+	} else {
+		a.phase.Store(calling)
+		o := l.observe(b.ctx, a)
+		if a.phase.CompareAndSwap(calling, ended) {
+			l.judgeCircuit(o)
+		} else {
+			l.metrics.stuck.Dec()
+		}
+		l.end(a, o, true)
 	}
+	if b.open.Add(-1) == 0 {
+		b.watch.Stop()
+		b.cancel()
+	}
+}
+
+// overdue ends the attempts whose adapters should have returned by now. Their slots stay taken until they do return, so that the
+// number of lost goroutines is bounded.
+func (b *batch) overdue() {
+	l := b.lane
+	for i := range b.attempts {
+		if a := &b.attempts[i]; a.phase.CompareAndSwap(calling, ended) {
+			a.overdue.Store(true)
+			l.metrics.stuck.Inc()
+			l.w.log.Error("an adapter did not return; its slot stays taken until it does", "channel", l.cfg.Name, "task", a.ID)
+			l.end(a, channel.Outcome{Code: tidings.Timeout, Detail: "the adapter did not return"}, false)
+		}
+	}
+}
+
+// observe makes the call of one attempt and contains whatever the adapter does.
+func (l *lane) observe(ctx context.Context, a *attempt) (o channel.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.w.log.Error("an adapter panicked", "channel", l.cfg.Name, "task", a.ID, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
@@ -75,16 +104,17 @@ func (l *lane) observe(ctx context.Context, a *attempt, startBy time.Time) (o ch
 		}
 	}()
 	if a.Held.Action == tidings.ActionQuery {
-		return l.cfg.Channel.(channel.Querier).Query(ctx, channel.Ref{Key: a.ID.Key(), Address: a.Address, Since: a.FirstCallAt}), false
+		return l.cfg.Channel.(channel.Querier).Query(ctx, channel.Ref{Key: a.ID.Key(), Address: a.Address, Since: a.FirstCallAt})
 	}
 	return l.cfg.Channel.Send(ctx, channel.Message{
 		Key: a.ID.Key(), User: a.User, EventKey: a.EventKey, Address: a.Address, Title: a.Title, Body: a.Body, Data: a.Data,
 		Category: a.Category, CreatedAt: a.CreatedAt, ExpiresAt: a.ExpiresAt, Attempt: a.N, FirstHash: a.RequestHash, Keyed: a.Keyed,
-	}), false
+	})
 }
 
-func (l *lane) circuitRecord(o channel.Outcome, local bool) {
-	if local || o.KeyLost {
+// judgeCircuit tells the circuit whether a call could be started.
+func (l *lane) judgeCircuit(o channel.Outcome) {
+	if o.KeyLost {
 		l.circuit.untried()
 		return
 	}
@@ -116,7 +146,7 @@ func (l *lane) end(a *attempt, o channel.Outcome, free bool) {
 	}
 	l.metrics.outcome(v.Outcome)
 	l.metrics.calls.Observe(time.Since(a.started).Seconds())
-	l.w.ends.add(ending{Finish: f, lane: l, free: free})
+	l.w.ends.add(ending{Finish: f, lane: l, free: free, late: free && a.overdue.Load()})
 }
 
 // delay is how long the next attempt waits: a backoff, not less than the provider asked for, not before an answer to a question can be

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type ending struct {
 	store.Finish
 	lane *lane
 	free bool // the slot becomes free with it
+	late bool // the attempt was ended before without its adapter
 }
 
 // ends writes the ends of attempts down, together as they arrive and without waiting: what arrives during one flush goes into the next.
@@ -65,6 +67,7 @@ func (e *ends) flush(ctx context.Context) {
 		if len(batch) > endsBatch {
 			batch = batch[:endsBatch:endsBatch]
 		}
+		batch = oncePerAttempt(batch)
 		e.queue = e.queue[len(batch):]
 		e.mu.Unlock()
 		if len(batch) == 0 {
@@ -72,6 +75,16 @@ func (e *ends) flush(ctx context.Context) {
 		}
 		e.write(ctx, batch)
 	}
+}
+
+// oncePerAttempt cuts the batch before a late end whose attempt's first end is in it: one statement ends an attempt once.
+func oncePerAttempt(batch []ending) []ending {
+	for i := range batch {
+		if batch[i].late && slices.ContainsFunc(batch[:i], func(x ending) bool { return x.Token == batch[i].Token }) {
+			return batch[:i:i]
+		}
+	}
+	return batch
 }
 
 // write writes one batch down and gives its slots back.
@@ -104,10 +117,15 @@ func (e *ends) write(ctx context.Context, batch []ending) {
 			left = e.unrecorded(ctx, left)
 		}
 	}
+	// All at once, so that the next claim is as large as what became free.
+	free := map[*lane]int{}
 	for i := range batch {
 		if batch[i].free {
-			batch[i].lane.slots.release(1)
+			free[batch[i].lane]++
 		}
+	}
+	for l, n := range free {
+		l.slots.release(n)
 	}
 }
 

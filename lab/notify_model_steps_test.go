@@ -11,19 +11,18 @@ import (
 	"github.com/tidings-project/tidings/internal/store"
 )
 
-// actions are the steps. A + makes a step likelier.
+// actions are the steps. A + makes a step likelier; one that finds nothing to do is not taken.
 func (m *model) actions() map[string]func(*rapid.T) {
 	claim := func(r *rapid.T) { m.claim(r, false, false) }
+	takeOver := func(r *rapid.T) { m.claim(r, true, false) }
 	return map[string]func(*rapid.T){
-		"submit": m.submit,
-		"claim":  claim, "claim+": claim, "claim++": claim,
-		"take over":                         func(r *rapid.T) { m.claim(r, true, false) },
-		"lose a claim's answer":             func(r *rapid.T) { m.claim(r, false, true) },
-		"lose a takeover's answer":          func(r *rapid.T) { m.claim(r, true, true) },
-		"finish":                            m.finish,
-		"finish+":                           m.finish,
-		"finish++":                          m.finish,
-		"lose a lease":                      m.loseLease,
+		"submit": m.submit, "submit+": m.submit,
+		"claim": claim, "claim+": claim, "claim++": claim, "claim+++": claim,
+		"take over": takeOver, "take over+": takeOver,
+		"lose a claim's answer":    func(r *rapid.T) { m.claim(r, false, true) },
+		"lose a takeover's answer": func(r *rapid.T) { m.claim(r, true, true) },
+		"finish":                   m.finish, "finish+": m.finish, "finish++": m.finish, "finish+++": m.finish,
+		"lose a lease": m.loseLease, "lose a lease+": m.loseLease,
 		"wait":                              m.wait,
 		"settle":                            m.settle,
 		"a key's window ends":               m.ageCall,
@@ -31,9 +30,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"opt out or in":                     m.optOut,
 		"cancel, expire or lose the source": m.stopIntent,
 		"pause or resume":                   m.pause,
-		"resolve":                           m.resolve,
-		"resolve+":                          m.resolve,
-		"receipt":                           m.receipt,
+		"resolve":                           m.resolve, "resolve+": m.resolve, "resolve++": m.resolve,
+		"receipt": m.receipt,
 	}
 }
 
@@ -45,6 +43,7 @@ func (m *model) loseLease(*rapid.T) {
 
 // wait lets the time of everything that is scheduled come.
 func (m *model) wait(*rapid.T) {
+	m.skipUnless(func(t *machine) bool { return !t.due })
 	for id, t := range m.tasks {
 		m.exec(`UPDATE tidings.task SET next_attempt_at = statement_timestamp() WHERE id = $1 AND next_attempt_at > statement_timestamp()`, id)
 		t.due = true
@@ -66,12 +65,21 @@ func (m *model) ageCall(*rapid.T) {
 	t.age++
 }
 
+// seldom skips most steps of a kind.
+func (m *model) seldom() {
+	if rapid.IntRange(0, 2).Draw(m.T, "seldom") > 0 {
+		m.Skip("not this time")
+	}
+}
+
 func (m *model) switchChannel(r *rapid.T) {
+	m.seldom()
 	u, l := rapid.SampledFrom(m.readers).Draw(r, "reader"), rapid.SampledFrom(m.lanes).Draw(r, "lane")
 	m.prefer(u, l.Channel, u.off[l.Channel])
 }
 
 func (m *model) optOut(r *rapid.T) {
+	m.seldom()
 	u := rapid.SampledFrom(m.readers).Draw(r, "reader")
 	change := m.store.PutOptout
 	if u.out {
@@ -87,6 +95,7 @@ func (m *model) stopIntent(r *rapid.T) {
 	if len(m.intents) == 0 {
 		m.Skip("nothing was submitted")
 	}
+	m.seldom()
 	n := rapid.SampledFrom(m.intents).Draw(r, "notification")
 	switch rapid.SampledFrom([]string{"cancel", "expire", "gone"}).Draw(r, "how") {
 	case "cancel":
@@ -104,6 +113,9 @@ func (m *model) stopIntent(r *rapid.T) {
 }
 
 func (m *model) pause(r *rapid.T) {
+	if !slices.ContainsFunc(m.lanes, func(l store.Lane) bool { return m.paused[l.Channel] }) {
+		m.seldom()
+	}
 	l := rapid.SampledFrom(m.lanes).Draw(r, "lane")
 	if m.paused[l.Channel] {
 		m.must("resume", m.store.ResumeChannel(m.ctx, l.Channel))
@@ -115,11 +127,12 @@ func (m *model) pause(r *rapid.T) {
 
 // resolve is a person's word, more often about a task that waits for it, and sometimes from a page that is out of date.
 func (m *model) resolve(r *rapid.T) {
-	any := rapid.IntRange(0, 4).Draw(r, "any") == 0
+	m.skipUnless(func(t *machine) bool { return t.review })
+	any := rapid.IntRange(0, 9).Draw(r, "any") == 0
 	t := m.pick(func(t *machine) bool { return t.review || any })
 	verb := rapid.SampledFrom([]string{store.VerbSent, store.VerbFailed, store.VerbResend, store.VerbResend}).Draw(r, "verb")
 	count := len(t.journal)
-	if rapid.IntRange(0, 4).Draw(r, "out of date") == 0 {
+	if rapid.IntRange(0, 9).Draw(r, "out of date") == 0 {
 		count--
 	}
 	err := m.store.Resolve(m.ctx, store.Resolution{Task: t.id, Verb: verb, By: "somebody", AttemptCount: count})

@@ -2,6 +2,15 @@
 
 CREATE SCHEMA tidings;
 
+CREATE TYPE tidings.notified AS (
+	"position" integer,
+	id uuid,
+	created boolean,
+	tasks integer,
+	payload_differs boolean,
+	expired boolean
+);
+
 CREATE FUNCTION tidings.bucket_of(user_id text) RETURNS smallint
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (get_byte(sha256(convert_to(user_id, 'UTF8'::name)), 0))::smallint;
@@ -14,19 +23,85 @@ CREATE FUNCTION tidings.new_id(bucket smallint) RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
     RETURN (encode(OVERLAY(set_byte(uuid_send(gen_random_uuid()), 0, (bucket)::integer) PLACING substr(int8send(((date_part('epoch'::text, statement_timestamp()) * (1000)::double precision))::bigint), 3) FROM 2), 'hex'::text))::uuid;
 
-CREATE FUNCTION tidings.notify_rows(input json) RETURNS json
+CREATE FUNCTION tidings.notify_batch(items json) RETURNS SETOF tidings.notified
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    answer json;
+    fresh   boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
+    missing int[] := '{}'; -- answered without id: they existed
+    gone    int[];         -- of those, the ones whose original has been deleted meanwhile
+    at      int;
+    one     tidings.notified;
+BEGIN
+    IF fresh THEN
+        FOR one IN SELECT * FROM tidings.notify_rows(items) LOOP
+            IF one.id IS NULL THEN missing := missing || one.position; ELSE RETURN NEXT one; END IF;
+        END LOOP;
+    ELSE
+        BEGIN
+            FOR one IN SELECT * FROM tidings.notify_rows(items) LOOP
+                IF one.id IS NULL THEN missing := missing || one.position; ELSE RETURN NEXT one; END IF;
+            END LOOP;
+        EXCEPTION WHEN serialization_failure THEN
+            -- Some original is invisible, and nothing of this call was written: find out which, one by one.
+            missing := '{}';
+            FOR at IN 1 .. json_array_length(items) LOOP
+                BEGIN
+                    SELECT * INTO one FROM tidings.notify_rows(json_build_array(items -> (at - 1)));
+                    one.position := at;
+                    IF one.id IS NULL THEN missing := missing || at; ELSE RETURN NEXT one; END IF;
+                EXCEPTION WHEN serialization_failure THEN
+                    one := (at, NULL, false, 0, false, false);
+                    RETURN NEXT one;
+                END;
+            END LOOP;
+        END;
+    END IF;
+    FOR tries IN 1 .. 3 LOOP
+        EXIT WHEN cardinality(missing) = 0;
+        gone := '{}';
+        -- A new statement sees what the insert ran into.
+        FOR one IN
+            SELECT i.ord::int, n.id, false,
+                   (SELECT count(*) FROM tidings.task t WHERE t.notification_id = n.id AND t.bucket = n.bucket)::int,
+                   n.purged_at IS NULL AND n.payload_hash IS DISTINCT FROM tidings.payload_hash(i.title, i.body, i.data, i.category, i.about),
+                   n.purged_at IS NOT NULL
+              FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
+                       category text, about jsonb)) WITH ORDINALITY AS i ("user", event_key, title, body, data, category, about, ord)
+              LEFT JOIN tidings.notification n ON n.user_id = i."user" AND n.event_key = i.event_key AND n.bucket = tidings.bucket_of(i."user")
+             WHERE i.ord = ANY (missing)
+        LOOP
+            IF one.id IS NULL AND fresh AND tries < 3 THEN
+                gone := gone || one.position;
+            ELSIF one.id IS NULL THEN
+                one := (one.position, NULL, false, 0, false, false);
+                RETURN NEXT one;
+            ELSE
+                RETURN NEXT one;
+            END IF;
+        END LOOP;
+        missing := '{}';
+        -- The tombstone that was in the way was deleted between the two statements: submit those again.
+        FOREACH at IN ARRAY gone LOOP
+            SELECT * INTO one FROM tidings.notify_rows(json_build_array(items -> (at - 1)));
+            one.position := at;
+            IF one.id IS NULL THEN missing := missing || at; ELSE RETURN NEXT one; END IF;
+        END LOOP;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
     now_at timestamptz := statement_timestamp();
 BEGIN
-    WITH item AS MATERIALIZED (
+    RETURN QUERY WITH item AS MATERIALIZED (
         SELECT x.*, tidings.bucket_of(x."user") AS bucket,
                tidings.payload_hash(x.title, x.body, x.data, x.category, x.about) AS payload_hash,
                greatest(now_at, x.not_before) AS from_at,
-               row_number() OVER (PARTITION BY x."user", x.event_key ORDER BY x.ord) = 1 AS first
-          FROM ROWS FROM (json_to_recordset(input) AS ("user" text, event_key text, title text, body text, data jsonb,
+               row_number() OVER (PARTITION BY x."user" COLLATE "C", x.event_key COLLATE "C" ORDER BY x.ord) = 1 AS first
+          FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
                    category text, channels text[], priority smallint, ttl_s bigint, not_before timestamptz,
                    max_attempts smallint, duplicates text, about jsonb))
                WITH ORDINALITY AS x ("user", event_key, title, body, data, category, channels, priority, ttl_s, not_before,
@@ -39,9 +114,9 @@ BEGIN
                i.about ->> 'conv', (i.about ->> 'seq')::bigint, i.not_before, i.from_at + i.ttl_s * interval '1 second', now_at
           FROM item i
          WHERE i.first
-         ORDER BY i."user", i.event_key
+         ORDER BY i."user" COLLATE "C", i.event_key COLLATE "C"
         ON CONFLICT (user_id, event_key, bucket) DO NOTHING
-        RETURNING n.*
+        RETURNING n.id, n.bucket, n.user_id, n.event_key, n.channels, n.priority, n.max_attempts, n.not_before, n.payload_hash
     ), -- edge: create
     task AS (
         INSERT INTO tidings.task AS t (id, bucket, user_id, notification_id, channel, slot, priority, state, budget_left, next_attempt_at)
@@ -55,76 +130,19 @@ BEGIN
          CROSS JOIN tidings.installation inst
         RETURNING t.notification_id
     )
-    SELECT json_agg(json_build_object('id', c.id, 'created', c.id IS NOT NULL, 'tasks', coalesce(k.tasks, 0),
-                                      'payload_differs', false, 'expired', false) ORDER BY i.ord)
-      INTO answer
+    SELECT i.ord::int, c.id, c.id IS NOT NULL, coalesce(k.tasks, 0)::int, false, false
       FROM item i
       LEFT JOIN created c ON i.first AND c.user_id = i."user" AND c.event_key = i.event_key
       LEFT JOIN (SELECT task.notification_id, count(*) AS tasks FROM task GROUP BY 1) k ON k.notification_id = c.id;
-    RETURN answer;
 END $$;
 
 CREATE FUNCTION tidings.notify_v1(input json) RETURNS json
-    LANGUAGE plpgsql
+    LANGUAGE sql
     AS $$
-DECLARE
-    items  json := CASE json_typeof(input) WHEN 'array' THEN input ELSE json_build_array(input) END;
-    answer json;
-    one    json;
-    parts  json[];
-    tries  int := 0;
-    lost   boolean;
-BEGIN
-    IF json_array_length(items) = 0 THEN
-        RETURN items;
-    END IF;
-    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
-        answer := tidings.notify_rows(items);
-    ELSE
-        BEGIN
-            answer := tidings.notify_rows(items);
-        EXCEPTION WHEN serialization_failure THEN
-            -- some original is invisible: find out which, one by one
-            FOR one IN SELECT e FROM json_array_elements(items) WITH ORDINALITY AS x (e, ord) ORDER BY ord LOOP
-                BEGIN
-                    parts := parts || (tidings.notify_rows(json_build_array(one)) -> 0);
-                EXCEPTION WHEN serialization_failure THEN
-                    parts := parts || '{"id":null,"created":false,"tasks":0,"payload_differs":false,"expired":false}'::json;
-                END;
-            END LOOP;
-            answer := array_to_json(parts);
-        END;
-    END IF;
-    LOOP
-        IF NOT EXISTS (SELECT FROM json_array_elements(answer) a WHERE a ->> 'id' IS NULL) THEN
-            RETURN answer;
-        END IF;
-        -- A new statement sees what the insert ran into.
-        SELECT json_agg(CASE WHEN a.e ->> 'id' IS NOT NULL OR n.id IS NULL THEN a.e ELSE json_build_object(
-                   'id', n.id, 'created', false,
-                   'tasks', (SELECT count(*) FROM tidings.task t WHERE t.notification_id = n.id AND t.bucket = n.bucket),
-                   'payload_differs', n.purged_at IS NULL AND n.payload_hash IS DISTINCT FROM
-                       tidings.payload_hash(i.title, i.body, i.data, i.category, i.about),
-                   'expired', n.purged_at IS NOT NULL) END ORDER BY a.ord),
-               bool_or(a.e ->> 'id' IS NULL AND n.id IS NULL)
-          INTO answer, lost
-          FROM json_array_elements(answer) WITH ORDINALITY AS a (e, ord)
-          JOIN ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
-                   category text, about jsonb))
-               WITH ORDINALITY AS i ("user", event_key, title, body, data, category, about, ord) USING (ord)
-          LEFT JOIN tidings.notification n ON n.user_id = i."user" AND n.event_key = i.event_key
-               AND n.bucket = tidings.bucket_of(i."user");
-        tries := tries + 1;
-        IF NOT lost OR tries >= 3 OR current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-            RETURN answer;
-        END IF;
-        -- The tombstone that was in the way has been deleted between the two statements: submit those again.
-        SELECT json_agg(CASE WHEN a.e ->> 'id' IS NOT NULL THEN a.e ELSE tidings.notify_rows(json_build_array(i.e)) -> 0 END ORDER BY a.ord)
-          INTO answer
-          FROM json_array_elements(answer) WITH ORDINALITY AS a (e, ord)
-          JOIN json_array_elements(items) WITH ORDINALITY AS i (e, ord) USING (ord);
-    END LOOP;
-END $$;
+    SELECT coalesce(json_agg(json_build_object('id', a.id, 'created', a.created, 'tasks', a.tasks,
+                                               'payload_differs', a.payload_differs, 'expired', a.expired) ORDER BY a.position), '[]')
+      FROM tidings.notify_batch(CASE json_typeof(input) WHEN 'array' THEN input ELSE json_build_array(input) END) a
+$$;
 
 CREATE FUNCTION tidings.payload_hash(title text, body text, data jsonb, category text, about jsonb) RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE

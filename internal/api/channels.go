@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -28,7 +30,7 @@ type Contract struct {
 	Key       *KeyContract   `json:"key,omitempty" doc:"The provider recognises a repeated request."`
 	Query     *QueryContract `json:"query,omitempty" doc:"The provider can be asked by our reference."`
 	Replace   bool           `json:"replace" doc:"An outstanding copy can be replaced."`
-	Safe      []int          `json:"safe_statuses" doc:"Statuses that prove that nothing was accepted."`
+	Safe      []string       `json:"safe_statuses" doc:"Statuses that prove that nothing was accepted: 410, or a range 500-599."`
 	InReceipt bool           `json:"receipts" doc:"The provider reports by itself."`
 }
 
@@ -49,7 +51,7 @@ type QueryContract struct {
 
 func contractOf(c channel.Channel) *Contract {
 	from := c.Contract()
-	out := &Contract{Source: from.Source, Renderer: c.Renderer(), Replace: from.Replace, Safe: []int{}}
+	out := &Contract{Source: from.Source, Renderer: c.Renderer(), Replace: from.Replace, Safe: safeStatuses(from.Safe)}
 	_, out.InReceipt = c.(channel.ReceiptParser)
 	if k := from.Key; k != nil {
 		out.Key = &KeyContract{Carrier: k.Carrier, WindowS: int64(k.Window / time.Second), SameBytes: k.SameBytes, StoredErrors: k.StoredErrors}
@@ -57,9 +59,22 @@ func contractOf(c channel.Channel) *Contract {
 	if q := from.Query; q != nil {
 		out.Query = &QueryContract{SettleMS: q.Settle.Milliseconds(), HorizonS: int64(q.Horizon / time.Second), AbsenceProves: q.AbsenceProves}
 	}
-	for status := 300; from.Safe != nil && status <= 599; status++ {
-		if from.Safe(status) {
-			out.Safe = append(out.Safe, status)
+	return out
+}
+
+// safeStatuses writes down what a contract says only by a function.
+func safeStatuses(safe func(int) bool) []string {
+	out := []string{}
+	for status := 300; safe != nil && status <= 599; status++ {
+		first := status
+		for status <= 599 && safe(status) {
+			status++
+		}
+		switch {
+		case status == first+1:
+			out = append(out, strconv.Itoa(first))
+		case status > first:
+			out = append(out, fmt.Sprintf("%d-%d", first, status-1))
 		}
 	}
 	return out

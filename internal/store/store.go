@@ -76,6 +76,9 @@ func coded(doing string, err error) error {
 		switch {
 		case pg.Code == "23514" || pg.Code == "23502" || pg.Code[:2] == "22":
 			return tidings.Errorf(tidings.InvalidArgument, "%s: refused by the database: %s %s", doing, pg.Code, pg.ConstraintName)
+		case pg.Code == "57P01" || pg.Code == "57P02":
+			// The backend was ended, perhaps between its commit and the answer to it.
+			return &tidings.Error{Code: tidings.OutcomeUnknown, Message: fmt.Sprintf("%s: the database ended the connection (%s)", doing, pg.Code), Err: err}
 		case pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08":
 			return &tidings.Error{Code: tidings.Unavailable, Message: fmt.Sprintf("%s: the database is not available (%s)", doing, pg.Code), Err: err}
 		}
