@@ -60,26 +60,26 @@ func (m *model) settle(*rapid.T) {
 
 // ageCall lets two hours pass since the first call: then its key's window is over, and after two more nobody can be asked.
 func (m *model) ageCall(*rapid.T) {
-	t := m.pick(func(t *machine) bool { return t.called })
+	t := m.pick(func(t *machine) bool { return t.called && (t.promise.key && t.age < 1 || t.promise.horizon && t.age < 2) })
 	m.exec(`UPDATE tidings.task SET first_call_at = first_call_at - interval '2 h' WHERE id = $1`, t.id)
 	t.age++
 }
 
-// seldom skips most steps of a kind.
-func (m *model) seldom() {
-	if rapid.IntRange(0, 2).Draw(m.T, "seldom") > 0 {
-		m.Skip("not this time")
-	}
-}
+// seldom is true one time in three: what stops or delays tasks must not be all that happens to them.
+func (m *model) seldom() bool { return rapid.IntRange(0, 2).Draw(m.T, "seldom") == 0 }
 
 func (m *model) switchChannel(r *rapid.T) {
-	m.seldom()
+	if !m.seldom() {
+		return
+	}
 	u, l := rapid.SampledFrom(m.readers).Draw(r, "reader"), rapid.SampledFrom(m.lanes).Draw(r, "lane")
 	m.prefer(u, l.Channel, u.off[l.Channel])
 }
 
 func (m *model) optOut(r *rapid.T) {
-	m.seldom()
+	if !m.seldom() {
+		return
+	}
 	u := rapid.SampledFrom(m.readers).Draw(r, "reader")
 	change := m.store.PutOptout
 	if u.out {
@@ -95,7 +95,9 @@ func (m *model) stopIntent(r *rapid.T) {
 	if len(m.intents) == 0 {
 		m.Skip("nothing was submitted")
 	}
-	m.seldom()
+	if !m.seldom() {
+		return
+	}
 	n := rapid.SampledFrom(m.intents).Draw(r, "notification")
 	switch rapid.SampledFrom([]string{"cancel", "expire", "gone"}).Draw(r, "how") {
 	case "cancel":
@@ -113,8 +115,8 @@ func (m *model) stopIntent(r *rapid.T) {
 }
 
 func (m *model) pause(r *rapid.T) {
-	if !slices.ContainsFunc(m.lanes, func(l store.Lane) bool { return m.paused[l.Channel] }) {
-		m.seldom()
+	if !slices.ContainsFunc(m.lanes, func(l store.Lane) bool { return m.paused[l.Channel] }) && !m.seldom() {
+		return
 	}
 	l := rapid.SampledFrom(m.lanes).Draw(r, "lane")
 	if m.paused[l.Channel] {
@@ -189,6 +191,10 @@ func (m *model) judge() {
 		want := seen{ID: t.id, State: t.state, Review: t.review, Doubt: t.doubt, Forced: t.forced && !t.state.Final(), Settled: t.settled, Due: scheduled && t.due,
 			Scheduled: scheduled, Call: t.called, Budget: t.budget, Count: len(t.journal), Token: got.Token}
 		m.equal("task of "+t.channel, want, got)
+		if to := place(t); m.was[t.id] != to {
+			m.moves[m.was[t.id]+" to "+to]++
+			m.was[t.id] = to
+		}
 		if held := got.Token != nil; held != (t.state == tidings.Sending) || held && *got.Token != t.token {
 			m.Fatalf("P2: the token of a task in %s is not the one of the last claim", got.State)
 		}
@@ -207,6 +213,14 @@ func (m *model) judge() {
 			m.Fatalf("%s, %s: %d violations, one is %s", f.Promise, f.Title, f.Violations, f.Sample)
 		}
 	}
+}
+
+// place is where a task stands.
+func place(t *machine) string {
+	if t.review {
+		return string(t.state) + "+review"
+	}
+	return string(t.state)
 }
 
 // journal reads the journals and sees to it that nothing in them was overwritten.

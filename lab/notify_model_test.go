@@ -31,18 +31,18 @@ func init() {
 }
 
 func againstModel(t *lab.T) {
-	const cases, steps = 60, 50 // steps: on average
+	const cases, length = 60, 50 // length: steps of a case on average
 	pool := pgtest.New(t)
-	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(cases), "rapid.steps": strconv.Itoa(steps),
+	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(cases), "rapid.steps": strconv.Itoa(length),
 		"rapid.seed": strconv.FormatUint(t.Seed(), 10), "rapid.nofailfile": "true", "rapid.shrinktime": "20s"} {
 		f := flag.Lookup(name)
 		before := f.Value.String()
 		t.Must("set up rapid", f.Value.Set(value))
 		t.Cleanup(func() { _ = f.Value.Set(before) }) // it was valid
 	}
-	done, taken, seen := 0, 0, map[string]int{}
+	done, taken, steps, moves := 0, 0, map[string]int{}, map[string]int{}
 	rapid.Check(t, func(r *rapid.T) {
-		m := newModel(r, t.Context(), pool, done)
+		m := newModel(r, t.Context(), pool, done, moves)
 		done++
 		actions := m.actions()
 		for name, act := range maps.Clone(actions) {
@@ -50,7 +50,7 @@ func againstModel(t *lab.T) {
 				m.T = r
 				act(r)
 				taken++
-				seen[strings.TrimRight(name, "+")]++
+				steps[strings.TrimRight(name, "+")]++
 			}
 		}
 		actions[""] = func(r *rapid.T) { m.T = r; m.judge() }
@@ -60,7 +60,8 @@ func againstModel(t *lab.T) {
 	})
 	t.Equal("cases without a difference", cases, done)
 	t.Examined("steps", taken)
-	t.Note("steps by kind: %v", seen)
+	t.Note("steps by kind: %v", steps)
+	t.Note("changes of tasks: %v", moves)
 }
 
 // model drives the store and the reference machines side by side.
@@ -79,6 +80,8 @@ type model struct {
 	calls   []*call
 	truth   map[tidings.UUID]*truth
 	before  map[string]line // the journal after the step before, by task and number
+	was     map[tidings.UUID]string
+	moves   map[string]int // how often a task changed its place, over all cases
 }
 
 // call is an attempt on its way: what it will report was decided when it began.
@@ -96,9 +99,9 @@ type truth struct {
 	ordered int // sends that a person ordered
 }
 
-func newModel(r *rapid.T, ctx context.Context, pool *pgxpool.Pool, run int) *model {
+func newModel(r *rapid.T, ctx context.Context, pool *pgxpool.Pool, run int, moves map[string]int) *model {
 	m := &model{T: r, ctx: ctx, pool: pool, store: store.New(pool), run: run, tasks: map[tidings.UUID]*machine{}, paused: map[string]bool{},
-		truth: map[tidings.UUID]*truth{}, before: map[string]line{}}
+		truth: map[tidings.UUID]*truth{}, before: map[string]line{}, was: map[tidings.UUID]string{}, moves: moves}
 	for _, p := range rapid.Permutation(promises).Draw(r, "promises")[:2] {
 		l := store.Lane{Channel: fmt.Sprintf("%s-%d", p.name, run), Worker: "model", Renderer: "model/1", Lease: time.Hour, Timeout: time.Second,
 			Query: p.query, AbsenceProves: p.proves}
