@@ -29,12 +29,12 @@ type job struct {
 
 func (job) Kind() string { return "notification" }
 
-type worker struct {
+type noop struct {
 	river.WorkerDefaults[job]
 	done *atomic.Int64
 }
 
-func (w *worker) Work(context.Context, *river.Job[job]) error {
+func (w *noop) Work(context.Context, *river.Job[job]) error {
 	w.done.Add(1)
 	return nil
 }
@@ -59,7 +59,7 @@ func newRiver(ctx context.Context, b *bench, name string) (*riverQueue, error) {
 // newClient makes a client; one that was stopped cannot be started again.
 func (r *riverQueue) newClient() error {
 	workers := river.NewWorkers()
-	river.AddWorker(workers, &worker{done: r.done})
+	river.AddWorker(workers, &noop{done: r.done})
 	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
 		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 1000}}, Workers: workers,
 		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),

@@ -60,7 +60,9 @@ func (m *model) settle(*rapid.T) {
 
 // ageCall lets two hours pass since the first call: then its key's window is over, and after two more nobody can be asked.
 func (m *model) ageCall(*rapid.T) {
-	t := m.pick(func(t *machine) bool { return t.called && (t.promise.key && t.age < 1 || t.promise.horizon && t.age < 2) })
+	t := m.pick(func(t *machine) bool {
+		return t.called && (t.promise.key && t.age < 1 || t.promise.horizon && t.age < 2)
+	})
 	m.exec(`UPDATE tidings.task SET first_call_at = first_call_at - interval '2 h' WHERE id = $1`, t.id)
 	t.age++
 }
@@ -188,7 +190,8 @@ func (m *model) judge() {
 			m.Fatalf("task %v belongs to nothing that was submitted", got.ID)
 		}
 		scheduled := t.state == tidings.Pending || t.state == tidings.Unknown && !t.review
-		want := seen{ID: t.id, State: t.state, Review: t.review, Doubt: t.doubt, Forced: t.forced && !t.state.Final(), Settled: t.settled, Due: scheduled && t.due,
+		got.Forced = got.Forced && scheduled // before and after, it says nothing
+		want := seen{ID: t.id, State: t.state, Review: t.review, Doubt: t.doubt, Forced: t.forced && scheduled, Settled: t.settled, Due: scheduled && t.due,
 			Scheduled: scheduled, Call: t.called, Budget: t.budget, Count: len(t.journal), Token: got.Token}
 		m.equal("task of "+t.channel, want, got)
 		if to := place(t); m.was[t.id] != to {

@@ -59,9 +59,10 @@ const (
 	keyHolds = `(@key_ms::float8 > 0 AND NOT t.key_lost AND (t.renderer IS NULL OR t.renderer = @renderer::text)
 		AND statement_timestamp() < coalesce(t.first_call_at, statement_timestamp()) + @key_ms::float8 * interval '1 millisecond')`
 
-	// taken are the columns of a task by which a claim judges.
+	// taken are the columns of a task by which a claim judges. A held task keeps force_send until its attempt ends, so that a
+	// released claim leaves the order standing; a lost lease has used it up.
 	taken = `t.id, t.bucket, t.user_id, t.notification_id, t.channel, t.slot, t.priority, t.state, t.attempt_token,
-		t.attempt_count, t.budget_left, t.outcome_uncertain, t.first_call_at, t.doubt_at, t.force_send, t.lease_until,
+		t.attempt_count, t.budget_left, t.outcome_uncertain, t.first_call_at, t.doubt_at, t.force_send AND t.state <> 'SENDING' AS force_send, t.lease_until,
 		t.next_attempt_at, t.address, t.address_version, t.renderer, t.request_hash, ` + keyHolds + ` AS key_holds`
 
 	// dueWhere finds due tasks through task_due, from the watermark on. A task whose next action is a QUERY is not due
@@ -120,7 +121,7 @@ const (
 			lease_owner = CASE WHEN j.to_state = 'SENDING' THEN @worker::text END,
 			lease_until = CASE WHEN j.to_state = 'SENDING' THEN j.until END,
 			attempt_count = j.attempt_count + j.rows, budget_left = j.budget_left - (j.to_state = 'SENDING')::int,
-			outcome_uncertain = j.in_doubt, next_attempt_at = NULL, needs_review = j.to_state = 'UNKNOWN', force_send = false,
+			outcome_uncertain = j.in_doubt, next_attempt_at = NULL, needs_review = j.to_state = 'UNKNOWN', force_send = j.force_send AND j.to_state = 'SENDING',
 			first_call_at = CASE WHEN j.first_call THEN j.now_at ELSE j.first_call_at END, doubt_at = j.doubted,
 			address = j.to_address, address_version = j.to_version, renderer = coalesce(j.renderer, @renderer::text)
 		  FROM judged j WHERE t.id = j.id AND t.bucket = j.bucket
