@@ -69,7 +69,7 @@ func claimedOnce(t *lab.T) {
 		s.tell(fmt.Sprintf("ben-%d", i), sms)
 	}
 	for i := range 4 { // one call at a time each, so that no one takes them all
-		workers[i] = s.worker(fmt.Sprintf("x-%d", i), worker.Channel{Name: sms, Timeout: 10 * time.Second, Concurrency: 1})
+		workers[i] = s.worker(fmt.Sprintf("x-%d", i), worker.Channel{Name: sms, Timeout: 10 * time.Second, Lease: time.Minute, Concurrency: 1})
 	}
 	var all atomic.Int64
 	took = s.together("workers at 20 tasks", workers[:4], func(w *worker.Worker) (n int, err error) {

@@ -30,10 +30,16 @@ func serve(names ...string) []worker.Channel {
 }
 
 // patient are channels whose calls may take long, for attempts that shall not fail for want of time.
-func patient(names ...string) []worker.Channel {
+func patient(names ...string) []worker.Channel { return withTimeout(10*time.Second, names) }
+
+// hasty are channels whose calls end soon, for attempts that shall get no answer in time.
+func hasty(names ...string) []worker.Channel { return withTimeout(400*time.Millisecond, names) }
+
+// withTimeout are channels whose leases do not matter: on a busy machine nothing comes too late for them.
+func withTimeout(timeout time.Duration, names []string) []worker.Channel {
 	channels := serve(names...)
 	for i := range channels {
-		channels[i].Timeout = 10 * time.Second
+		channels[i].Timeout, channels[i].Lease = timeout, time.Minute
 	}
 	return channels
 }
@@ -77,7 +83,7 @@ func (s *scene) tap(before, after func(channel.Message)) worker.Channel {
 	s.Helper()
 	ch := channeltest.Push(s.doubles.URL(), channeltest.ChannelOptions{})
 	s.Cleanup(ch.Close)
-	return worker.Channel{Name: push, Timeout: 10 * time.Second, Channel: tapped{ch, before, after}}
+	return worker.Channel{Name: push, Timeout: 10 * time.Second, Lease: time.Minute, Channel: tapped{ch, before, after}}
 }
 
 // once lets a worker claim and call once and returns how many tasks it took or settled.
@@ -115,6 +121,15 @@ func (s *scene) start(cfg worker.Config, cmd *exec.Cmd) *proc.Process {
 	s.Must("write the configuration of a worker", err)
 	cmd.Stdin = strings.NewReader(string(text))
 	return proc.Start(s, cfg.Name, cmd)
+}
+
+// gone waits until the database has ended the sessions of a worker's process that was killed: a session first carries out
+// what it was sent before.
+func (s *scene) gone(name string) {
+	s.Helper()
+	s.Until("the sessions of "+name+" end", soon, func() bool {
+		return one[int](s, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, name) == 0
+	})
 }
 
 // accepted waits until the doubles have accepted a task's message.

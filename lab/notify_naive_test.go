@@ -79,7 +79,7 @@ func resendBlindly(t *lab.T) {
 	s.script(sms, late)
 	task := s.tell("ana", sms)
 	// Blind is who takes the provider for one that recognises a key: then the next action is to send.
-	blind := worker.Channel{Name: sms, Key: &channel.Key{Carrier: "header Idempotency-Key", Window: 24 * time.Hour}}
+	blind := worker.Channel{Name: sms, Lease: time.Minute, Key: &channel.Key{Carrier: "header Idempotency-Key", Window: 24 * time.Hour}}
 	s.rounds(s.worker("hasty", blind), 1)
 	s.Fault(s.unanswered(task))
 	blind.Timeout = 10 * time.Second
@@ -92,7 +92,7 @@ func resendBlindly(t *lab.T) {
 
 // finishNaively writes down that an attempt ended in doubt, by the task's id alone, and returns how many rows that changed.
 const finishNaively = `UPDATE tidings.task SET state = 'UNKNOWN', outcome_uncertain = true, attempt_token = NULL, lease_owner = NULL,
-	lease_until = NULL, next_attempt_at = now() WHERE id = $1`
+	lease_until = NULL, next_attempt_at = now(), doubt_at = now() WHERE id = $1`
 
 func finishByIDAlone(t *lab.T) {
 	s := newNaiveScene(t)
@@ -113,7 +113,7 @@ func (s *scene) superseded(user string) tidings.UUID {
 	s.Helper()
 	s.script(push, hang)
 	task := s.tell(user, push)
-	first := s.worker("first", worker.Channel{Name: push, Timeout: 2 * time.Second})
+	first := s.worker("first", worker.Channel{Name: push, Timeout: 2 * time.Second, Lease: time.Minute})
 	done := make(chan error, 1)
 	go func() {
 		_, err := first.RunOnce(s.ctx)

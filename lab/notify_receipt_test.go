@@ -90,7 +90,7 @@ func (s *scene) exhausted(name string, n int) []tidings.UUID {
 	for i := range tasks {
 		tasks[i] = s.tell(fmt.Sprintf("%s-%d", name, i), push, attempts(1))
 	}
-	w := s.worker("hasty", worker.Channel{Name: push, Timeout: time.Second, Concurrency: n})
+	w := s.worker("hasty", worker.Channel{Name: push, Timeout: time.Second, Lease: time.Minute, Concurrency: n})
 	s.Until("all are parked", soon, func() bool {
 		s.once(w)
 		return one[int](s, `SELECT count(*) FROM tidings.task WHERE id = ANY ($1) AND needs_review`, tasks) == n

@@ -133,7 +133,7 @@ func keysAfterRestore(t *lab.T) {
 	r.script(sms, channeltest.Step{Do: channeltest.DoLose})
 	r.subscribe("cleo", sms)
 	unheard := r.task(r.notify("cleo", "lost-1"), sms)
-	r.rounds(r.worker("hasty", serve(sms)...), 1)
+	r.rounds(r.worker("hasty", hasty(sms)...), 1)
 	r.rounds(r.worker("w", patient(sms)...), 2)
 	r.Equal("never received: attempts", []tidings.Outcome{tidings.Timeout, tidings.QueryNotFound, tidings.Accepted}, r.journal(unheard))
 	r.Equal("never received: external sends", 1, r.sends(unheard))

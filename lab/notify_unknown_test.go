@@ -37,7 +37,7 @@ func (s *scene) unsure(user, channel string, options ...func(*tidings.Notificati
 	s.Helper()
 	s.script(channel, late)
 	task := s.tell(user, channel, options...)
-	s.rounds(s.worker("hasty", serve(channel)...), 1)
+	s.rounds(s.worker("hasty", hasty(channel)...), 1)
 	s.Fault(s.unanswered(task))
 	r := s.where(task)
 	s.Equal(channel+" after the timeout: state, in doubt, scheduled", []any{tidings.Unknown, true, true}, []any{r.State, r.InDoubt, r.Scheduled})

@@ -83,13 +83,13 @@ const findKeySQL = `SELECT ` + keyColumns + ` FROM tidings.api_key k WHERE k.has
 func (s *Store) FindKey(ctx context.Context, secret string) (Key, error) {
 	rows, err := s.pool.Query(ctx, findKeySQL, pgx.NamedArgs{"hash": keyHash(secret)})
 	if err != nil {
-		return Key{}, coded("look up a key", err)
+		return Key{}, unchanged("look up a key", err)
 	}
 	key, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Key])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Key{}, tidings.Errorf(tidings.Unauthenticated, "the key is unknown or revoked")
 	}
-	return key, coded("look up a key", err)
+	return key, unchanged("look up a key", err)
 }
 
 // keysSQL reads the small table of keys.
@@ -99,10 +99,10 @@ const keysSQL = `SELECT ` + keyColumns + ` FROM tidings.api_key k ORDER BY k.cre
 func (s *Store) ListKeys(ctx context.Context) ([]Key, error) {
 	rows, err := s.pool.Query(ctx, keysSQL)
 	if err != nil {
-		return nil, coded("list keys", err)
+		return nil, unchanged("list keys", err)
 	}
 	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
-	return keys, coded("list keys", err)
+	return keys, unchanged("list keys", err)
 }
 
 // revokeKeySQL revokes a key by primary key; the first revocation's time stands.

@@ -51,10 +51,10 @@ const channelStatesSQL = `SELECT c.channel, c.paused_until > statement_timestamp
 func (s *Store) ChannelStates(ctx context.Context) ([]ChannelState, error) {
 	rows, err := s.pool.Query(ctx, channelStatesSQL)
 	if err != nil {
-		return nil, coded("read channel states", err)
+		return nil, unchanged("read channel states", err)
 	}
 	states, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ChannelState])
-	return states, coded("read channel states", err)
+	return states, unchanged("read channel states", err)
 }
 
 // countLimit is where the counts of a channel's health stop: a page about a channel with a million due tasks costs no more
@@ -98,11 +98,11 @@ func (s *Store) ChannelHealth(ctx context.Context, channels []string) ([]Channel
 	for _, channel := range channels {
 		rows, err := s.pool.Query(ctx, healthSQL, pgx.NamedArgs{"channel": channel, "buckets": s.buckets, "limit": countLimit})
 		if err != nil {
-			return nil, coded("read a channel's health", err)
+			return nil, unchanged("read a channel's health", err)
 		}
 		health, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[ChannelHealth])
 		if err != nil {
-			return nil, coded("read a channel's health", err)
+			return nil, unchanged("read a channel's health", err)
 		}
 		all = append(all, health)
 	}

@@ -99,5 +99,5 @@ func (s *Store) Gauges(ctx context.Context, channels []string) (Gauges, error) {
 		QueryRow(func(row pgx.Row) error {
 			return row.Scan(&g.Horizon.Known, &g.Horizon.Seconds, &g.Horizon.Transactions)
 		})
-	return g, coded("read gauges", s.pool.SendBatch(ctx, batch).Close())
+	return g, unchanged("read gauges", s.pool.SendBatch(ctx, batch).Close())
 }

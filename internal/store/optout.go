@@ -25,10 +25,10 @@ const optoutsSQL = `SELECT o.category, o.channel, o.at FROM tidings.optout o
 func (s *Store) ListOptouts(ctx context.Context, user string) ([]Optout, error) {
 	rows, err := s.pool.Query(ctx, optoutsSQL, pgx.NamedArgs{"user": user, "bucket": tidings.Bucket(user)})
 	if err != nil {
-		return nil, coded("read opt-outs", err)
+		return nil, unchanged("read opt-outs", err)
 	}
 	optouts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Optout])
-	return optouts, coded("read opt-outs", err)
+	return optouts, unchanged("read opt-outs", err)
 }
 
 // putOptoutSQL stores one opt-out under its primary key.

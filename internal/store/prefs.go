@@ -30,10 +30,10 @@ const prefsSQL = `SELECT ` + prefColumns + ` FROM tidings.channel_pref p
 func (s *Store) GetPrefs(ctx context.Context, user string) ([]Pref, error) {
 	rows, err := s.pool.Query(ctx, prefsSQL, pgx.NamedArgs{"user": user, "bucket": tidings.Bucket(user)})
 	if err != nil {
-		return nil, coded("read preferences", err)
+		return nil, unchanged("read preferences", err)
 	}
 	prefs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Pref])
-	return prefs, coded("read preferences", err)
+	return prefs, unchanged("read preferences", err)
 }
 
 // lockPrefSQL reads and locks one preference by primary key.

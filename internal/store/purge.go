@@ -65,7 +65,7 @@ func (s *Store) purgeBucket(ctx context.Context, bucket int16, olderThan time.Du
 	args := pgx.NamedArgs{"bucket": bucket, "older_ms": olderThan.Milliseconds(), "limit": limit}
 	ids, err := s.ids(ctx, s.pool, purgeableSQL, args)
 	if err != nil || len(ids) == 0 {
-		return 0, coded("look for notifications to purge", err)
+		return 0, unchanged("look for notifications to purge", err)
 	}
 	err = s.transact(ctx, "purge notifications", func(ctx context.Context, tx pgx.Tx) error {
 		tasks, err := s.ids(ctx, tx, lockTasksSQL, pgx.NamedArgs{"ids": ids, "bucket": bucket})

@@ -104,7 +104,7 @@ func (s *Store) doubtAll(ctx context.Context, o RecoverOptions, report *RecoverR
 	var now time.Time
 	var run string
 	if err := s.pool.QueryRow(ctx, nowSQL).Scan(&now, &run); err != nil {
-		return coded("begin a recovery", err)
+		return unchanged("begin a recovery", err)
 	}
 	if o.StoppedAt == nil {
 		o.StoppedAt = &now

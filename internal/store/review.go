@@ -60,14 +60,14 @@ func (s *Store) ListReviews(ctx context.Context, f ReviewFilter) (items []Review
 	rows, err := s.pool.Query(ctx, reviewsSQL, pgx.NamedArgs{"buckets": s.buckets, "doubt_at": doubtAt, "id": id,
 		"channel": f.Channel, "user": f.User, "limit": limit + 1})
 	if err != nil {
-		return nil, "", coded("list reviews", err)
+		return nil, "", unchanged("list reviews", err)
 	}
 	items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r ReviewItem, err error) {
 		err = row.Scan(append(r.Task.fields(), &r.EventKey, &r.Title, &r.Category, &r.CreatedAt, &r.ExpiresAt, &r.CancelledAt)...)
 		return r, err
 	})
 	if err != nil {
-		return nil, "", coded("list reviews", err)
+		return nil, "", unchanged("list reviews", err)
 	}
 	if len(items) > limit {
 		items = items[:limit]

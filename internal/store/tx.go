@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tidings-project/tidings"
 )
@@ -22,7 +21,7 @@ func (s *Store) transact(ctx context.Context, doing string, fn func(context.Cont
 
 // snapshot runs fn, which only reads, in one transaction all of whose statements see the same state.
 func (s *Store) snapshot(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
-	return coded(doing, s.inTx(ctx, doing, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn))
+	return unchanged(doing, s.inTx(ctx, doing, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn))
 }
 
 func (s *Store) inTx(ctx context.Context, doing string, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
@@ -38,14 +37,13 @@ func (s *Store) inTx(ctx context.Context, doing string, options pgx.TxOptions, f
 	return tx.Commit(ctx)
 }
 
-// unchanged is for an error before the COMMIT: a lost connection then is no unknown outcome.
+// unchanged gives a database error its code where nothing can have been changed: of a read, and before a COMMIT. A lost
+// connection is no unknown outcome then.
 func unchanged(doing string, err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return err
+	err = coded(doing, err)
+	var e *tidings.Error
+	if errors.As(err, &e) && e.Code == tidings.OutcomeUnknown {
+		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: e.Err}
 	}
-	if e := coded(doing, err); tidings.ErrorCode(e) != tidings.OutcomeUnknown {
-		return e
-	}
-	return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: err}
+	return err
 }

@@ -33,7 +33,7 @@ type Channel struct {
 	Mode        string        `json:"mode"`        // the double: push, sms or plain; "": the same as Name
 	Concurrency int           `json:"concurrency"` // 0: 8
 	Timeout     time.Duration `json:"timeout"`     // 0: 400 ms
-	Lease       time.Duration `json:"lease"`       // 0: Timeout, dispatch.Margin and 200 ms
+	Lease       time.Duration `json:"lease"`       // 0: Timeout, dispatch.Margin and 500 ms
 
 	// What the contract says, when it shall not be what the double promises: if one is set, both replace it.
 	Key   *channel.Key   `json:"key,omitempty"`
@@ -58,7 +58,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	standard(&d.BackoffBase, time.Millisecond)
 	for _, c := range cfg.Channels {
 		standard(&c.Timeout, 400*time.Millisecond)
-		standard(&c.Lease, c.Timeout+dispatch.Margin+200*time.Millisecond)
+		standard(&c.Lease, c.Timeout+dispatch.Margin+500*time.Millisecond)
 		if c.Concurrency == 0 {
 			c.Concurrency = 8
 		}

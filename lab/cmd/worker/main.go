@@ -38,6 +38,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the database URL: %w", err)
 	}
+	pc.ConnConfig.RuntimeParams["application_name"] = cfg.Name
 	pc.MaxConns = int32(2*len(cfg.Channels) + 2) // what package dispatch says it uses
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), pc)
 	if err != nil {

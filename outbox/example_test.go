@@ -1,0 +1,46 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/outbox"
+)
+
+// An order is marked as shipped, and its customer is told, in one transaction: both are stored, or neither is.
+func ExampleNotify() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }() // after a commit it does nothing
+
+	if _, err := tx.Exec(ctx, `UPDATE orders SET shipped_at = now() WHERE id = 1001`); err != nil {
+		log.Fatal(err)
+	}
+	answers, err := outbox.Notify(ctx, tx, tidings.Notification{
+		User: "u-ana", EventKey: "order-1001-shipped",
+		Title: "On its way", Body: "Order 1001 has been shipped.", TTL: tidings.Seconds(24 * time.Hour),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		log.Fatal(err) // unknown: submit again with the same key
+	}
+	_ = outbox.Wake(ctx, pool) // saves a polling interval; nothing is lost without it
+	fmt.Println("new:", answers[0].Created)
+}
