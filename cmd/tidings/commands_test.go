@@ -169,18 +169,17 @@ func TestCommands(t *testing.T) {
 // park leaves n tasks on the channel plain that wait for a person.
 func park(t testing.TB, url string, n int) (ids []string) {
 	t.Helper()
-	pool, err := server.OpenPool(url, 2)
+	s, err := server.OpenStore(url, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
-	s := store.New(pool)
+	defer s.Pool().Close()
 	for i := range n {
 		user := fmt.Sprintf("u-%d", i)
 		if _, err := s.PutPref(t.Context(), user, store.Pref{Channel: "plain", Address: user, Enabled: true}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := outbox.Notify(t.Context(), pool, tidings.Notification{User: user, EventKey: "e", Body: "b", TTL: tidings.Seconds(time.Hour)}); err != nil {
+		if _, err := outbox.Notify(t.Context(), s.Pool(), tidings.Notification{User: user, EventKey: "e", Body: "b", TTL: tidings.Seconds(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/tidings-project/tidings/internal/server"
 	"github.com/tidings-project/tidings/internal/store"
 	"github.com/tidings-project/tidings/schema"
@@ -17,16 +15,15 @@ type database struct {
 	URL string `name:"database-url" env:"TIDINGS_DATABASE_URL" required:"" placeholder:"URL" help:"PostgreSQL connection string."`
 }
 
-// open checks the schema and opens a store.
-func (d database) open(e *env) (*store.Store, *pgxpool.Pool, error) {
+// open checks the schema and opens a store. close it.
+func (d database) open(e *env) (s *store.Store, close func(), err error) {
 	if err := schema.Check(e.ctx, d.URL); err != nil {
 		return nil, nil, err
 	}
-	pool, err := server.OpenPool(d.URL, 4)
-	if err != nil {
+	if s, err = server.OpenStore(d.URL, 4); err != nil {
 		return nil, nil, err
 	}
-	return store.New(pool), pool, nil
+	return s, s.Pool().Close, nil
 }
 
 // asJSON is the flag of the commands whose output is for scripts, too.
@@ -66,11 +63,11 @@ type recoverCmd struct {
 
 // Run makes a restored database fit to send from. No worker may run meanwhile.
 func (c *recoverCmd) Run(e *env) error {
-	s, pool, err := c.open(e)
+	s, close, err := c.open(e)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer close()
 	options := store.RecoverOptions{Lossless: c.Lossless}
 	if !c.StoppedAt.IsZero() {
 		options.StoppedAt = &c.StoppedAt
@@ -100,11 +97,11 @@ type purgeCmd struct {
 const purgeSize = 1000
 
 func (c *purgeCmd) Run(e *env) error {
-	s, pool, err := c.open(e)
+	s, close, err := c.open(e)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer close()
 	done := map[string]int{"purged": 0, "forgotten": 0, "receipts": 0}
 	for more := c.PurgeAfter > 0; more; {
 		var n int

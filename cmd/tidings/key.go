@@ -23,11 +23,11 @@ type keyCreateCmd struct {
 }
 
 func (c *keyCreateCmd) Run(e *env) error {
-	s, pool, err := c.open(e)
+	s, close, err := c.open(e)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer close()
 	if len(c.Scopes) == 1 && c.Scopes[0] == "all" {
 		c.Scopes = store.Scopes
 	}
@@ -46,11 +46,11 @@ type keyListCmd struct {
 }
 
 func (c *keyListCmd) Run(e *env) error {
-	s, pool, err := c.open(e)
+	s, close, err := c.open(e)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer close()
 	keys, err := s.ListKeys(e.ctx)
 	if err != nil {
 		return err
@@ -79,11 +79,11 @@ func (c *keyRevokeCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	s, pool, err := c.open(e)
+	s, close, err := c.open(e)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer close()
 	if err := s.RevokeKey(e.ctx, id); err != nil {
 		return err
 	}

@@ -13,11 +13,11 @@ type verifyCmd struct {
 
 // Run asks the stored rows. A violated promise is the exit code 1; a finding that breaks no promise is only shown.
 func (c *verifyCmd) Run(e *env) error {
-	s, pool, err := c.open(e)
+	s, close, err := c.open(e)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer close()
 	findings, err := s.Verify(e.ctx)
 	if err != nil {
 		return err

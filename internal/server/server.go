@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -27,7 +26,6 @@ const startPatience = 15 * time.Second
 type Server struct {
 	cfg   Config
 	log   *slog.Logger
-	pool  *pgxpool.Pool
 	store *store.Store
 	ready *readiness
 	wakes *wakes
@@ -56,15 +54,14 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 	if err := schema.Check(ctx, cfg.DatabaseURL); err != nil {
 		return nil, err
 	}
-	if s.pool, err = OpenPool(cfg.DatabaseURL, cfg.DatabaseConns); err != nil {
+	if s.store, err = OpenStore(cfg.DatabaseURL, cfg.DatabaseConns); err != nil {
 		return nil, err
 	}
-	s.store = store.New(s.pool)
 	if err := s.store.EnsureLineage(ctx); err != nil {
 		return nil, err
 	}
 	s.ready = &readiness{url: cfg.DatabaseURL}
-	s.wakes = newWakes(s.pool, log)
+	s.wakes = newWakes(s.store, log)
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -75,7 +72,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 	}
 	s.closeChannels = closeChannels
 	if cfg.is(RoleWorker) {
-		s.worker, err = dispatch.New(dispatch.Config{Pool: s.pool, Channels: lanes(cfg.Channels, transports), PollInterval: cfg.Poll,
+		s.worker, err = dispatch.New(dispatch.Config{Pool: s.store.Pool(), Channels: lanes(cfg.Channels, transports), PollInterval: cfg.Poll,
 			BackoffBase: cfg.Backoff, BackoffCap: cfg.MaxDelay, Drain: cfg.Drain, Logger: log, Registerer: registry})
 		if err != nil {
 			return nil, err
@@ -100,20 +97,6 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 		}
 	}
 	return s, nil
-}
-
-// OpenPool makes a pool of connections. It connects when it is used.
-func OpenPool(url string, conns int32) (*pgxpool.Pool, error) {
-	c, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", err)
-	}
-	c.MaxConns = conns
-	c.ConnConfig.ConnectTimeout = 5 * time.Second
-	if c.ConnConfig.RuntimeParams["application_name"] == "" {
-		c.ConnConfig.RuntimeParams["application_name"] = "tidings"
-	}
-	return pgxpool.NewWithConfig(context.Background(), c)
 }
 
 func (s *Server) listen(addr string, h http.Handler) (net.Listener, error) {
@@ -199,7 +182,7 @@ func (s *Server) Close() {
 		}
 	}
 	s.closeChannels()
-	if s.pool != nil {
-		s.pool.Close()
+	if s.store != nil {
+		s.store.Pool().Close()
 	}
 }

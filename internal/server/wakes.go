@@ -5,8 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"github.com/tidings-project/tidings/internal/store"
 	"github.com/tidings-project/tidings/outbox"
 )
 
@@ -15,13 +14,13 @@ const wakeTimeout = 2 * time.Second
 // wakes tells the workers that something is due. However many requests ask, one NOTIFY is on its way at a time and at most one
 // more follows: each takes a lock of the whole database cluster.
 type wakes struct {
-	pool *pgxpool.Pool
-	log  *slog.Logger
-	due  chan struct{} // one; a second one says nothing more
+	store *store.Store
+	log   *slog.Logger
+	due   chan struct{} // one; a second one says nothing more
 }
 
-func newWakes(pool *pgxpool.Pool, log *slog.Logger) *wakes {
-	return &wakes{pool: pool, log: log, due: make(chan struct{}, 1)}
+func newWakes(s *store.Store, log *slog.Logger) *wakes {
+	return &wakes{store: s, log: log, due: make(chan struct{}, 1)}
 }
 
 func (w *wakes) wake() {
@@ -40,7 +39,7 @@ func (w *wakes) run(ctx context.Context) {
 		case <-w.due:
 		}
 		sending, cancel := context.WithTimeout(ctx, wakeTimeout)
-		if err := outbox.Wake(sending, w.pool); err != nil && ctx.Err() == nil {
+		if err := outbox.Wake(sending, w.store.Pool()); err != nil && ctx.Err() == nil {
 			w.log.Warn("the workers were not woken; they poll", "error", err)
 		}
 		cancel()
