@@ -175,11 +175,11 @@ type Verdict struct {
 // Finish decides what becomes of a held task after an observation. It is the only place that does.
 func Finish(h Held, o Observation) Verdict {
 	out := o.Outcome
-	if !slices.Contains(observable, out) {
-		out = IOError
-	}
-	if h.Action == ActionQuery && (out == Timeout || out == IOError || out == HTTP5xx || out == Rejected) {
+	switch {
+	case h.Action == ActionQuery && !slices.Contains(answers, out):
 		out = QueryFailed // a question that failed says nothing about the message
+	case h.Action != ActionQuery && !slices.Contains(observable, out):
+		out = IOError
 	}
 	v := Verdict{Outcome: out}
 	switch out {
@@ -215,9 +215,11 @@ func Finish(h Held, o Observation) Verdict {
 	return v.unsure(h.Budget > 0 && h.Fallback != ActionNone)
 }
 
-// observable are the outcomes that a call can bring; anything else from an adapter counts as unknown.
-var observable = []Outcome{Accepted, AcceptedReplay, QueryFound, QueryNotFound, QueryFailed, Timeout, IOError, HTTP5xx,
-	Rejected, Throttled, NotSent}
+// What a SEND and a QUERY can bring. Anything else that an adapter says counts as unknown.
+var (
+	observable = []Outcome{Accepted, AcceptedReplay, Timeout, IOError, HTTP5xx, Rejected, Throttled, NotSent}
+	answers    = []Outcome{QueryFound, QueryNotFound, QueryFailed, Throttled, NotSent}
+)
 
 // unsure leaves the task in doubt: scheduled when something can still be done, otherwise parked for a person.
 func (v Verdict) unsure(actionLeft bool) Verdict {

@@ -11,28 +11,38 @@ import (
 	"github.com/tidings-project/tidings/internal/store"
 )
 
-// actions are the steps. A + makes a step likelier; one that finds nothing to do is not taken.
+// actions are the steps. rapid prefers the first ones of their names' order, so what moves tasks on comes before what stops
+// them. A step that finds nothing to do is not taken.
 func (m *model) actions() map[string]func(*rapid.T) {
 	claim := func(r *rapid.T) { m.claim(r, false, false) }
-	takeOver := func(r *rapid.T) { m.claim(r, true, false) }
-	return map[string]func(*rapid.T){
-		"submit": m.submit, "submit+": m.submit,
-		"claim": claim, "claim+": claim, "claim++": claim, "claim+++": claim,
-		"take over": takeOver, "take over+": takeOver,
-		"lose a claim's answer":    func(r *rapid.T) { m.claim(r, false, true) },
-		"lose a takeover's answer": func(r *rapid.T) { m.claim(r, true, true) },
-		"finish":                   m.finish, "finish+": m.finish, "finish++": m.finish, "finish+++": m.finish,
-		"lose a lease": m.loseLease, "lose a lease+": m.loseLease,
-		"wait":                              m.wait,
-		"settle":                            m.settle,
-		"a key's window ends":               m.ageCall,
-		"switch a channel":                  m.switchChannel,
-		"opt out or in":                     m.optOut,
-		"cancel, expire or lose the source": m.stopIntent,
-		"pause or resume":                   m.pause,
-		"resolve":                           m.resolve, "resolve+": m.resolve, "resolve++": m.resolve,
-		"receipt": m.receipt,
+	actions := map[string]func(*rapid.T){}
+	for i, step := range []struct {
+		name string
+		take func(*rapid.T)
+	}{
+		{"claim", claim},
+		{"finish", m.finish},
+		{"submit", m.submit},
+		{"take over", func(r *rapid.T) { m.claim(r, true, false) }},
+		{"resolve", m.resolve},
+		{"lose a lease", m.loseLease},
+		{"settle", m.settle},
+		{"wait", m.wait},
+		{"receipt", m.receipt},
+		{"lose a takeover's answer", func(r *rapid.T) { m.claim(r, true, true) }},
+		{"lose a claim's answer", func(r *rapid.T) { m.claim(r, false, true) }},
+		{"a key's window ends", m.ageCall},
+		{"claim", claim},
+		{"finish", m.finish},
+		{"resolve", m.resolve},
+		{"switch a channel", m.switchChannel},
+		{"opt out or in", m.optOut},
+		{"cancel, expire or lose the source", m.stopIntent},
+		{"pause or resume", m.pause},
+	} {
+		actions[fmt.Sprintf("%02d %s", i, step.name)] = step.take
 	}
+	return actions
 }
 
 func (m *model) loseLease(*rapid.T) {
@@ -43,7 +53,11 @@ func (m *model) loseLease(*rapid.T) {
 
 // wait lets the time of everything that is scheduled come.
 func (m *model) wait(*rapid.T) {
-	m.skipUnless(func(t *machine) bool { return !t.due })
+	m.skipUnless(func(t *machine) bool { return !t.due && !t.state.Final() })
+	m.elapse()
+}
+
+func (m *model) elapse() {
 	for id, t := range m.tasks {
 		m.exec(`UPDATE tidings.task SET next_attempt_at = statement_timestamp() WHERE id = $1 AND next_attempt_at > statement_timestamp()`, id)
 		t.due = true
@@ -67,8 +81,8 @@ func (m *model) ageCall(*rapid.T) {
 	t.age++
 }
 
-// seldom is true one time in three: what stops or delays tasks must not be all that happens to them.
-func (m *model) seldom() bool { return rapid.IntRange(0, 2).Draw(m.T, "seldom") == 0 }
+// seldom is true one time in four: what stops or delays tasks must not be all that happens to them.
+func (m *model) seldom() bool { return m.chance("seldom") && m.chance("seldom") }
 
 func (m *model) switchChannel(r *rapid.T) {
 	if !m.seldom() {
@@ -132,11 +146,11 @@ func (m *model) pause(r *rapid.T) {
 // resolve is a person's word, more often about a task that waits for it, and sometimes from a page that is out of date.
 func (m *model) resolve(r *rapid.T) {
 	m.skipUnless(func(t *machine) bool { return t.review })
-	any := rapid.IntRange(0, 9).Draw(r, "any") == 0
+	any := m.seldom() && m.seldom()
 	t := m.pick(func(t *machine) bool { return t.review || any })
-	verb := rapid.SampledFrom([]string{store.VerbSent, store.VerbFailed, store.VerbResend, store.VerbResend}).Draw(r, "verb")
+	verb := rapid.SampledFrom([]string{store.VerbResend, store.VerbFailed, store.VerbSent}).Draw(r, "verb")
 	count := len(t.journal)
-	if rapid.IntRange(0, 9).Draw(r, "out of date") == 0 {
+	if m.seldom() && m.seldom() {
 		count--
 	}
 	err := m.store.Resolve(m.ctx, store.Resolution{Task: t.id, Verb: verb, By: "somebody", AttemptCount: count})
@@ -144,8 +158,10 @@ func (m *model) resolve(r *rapid.T) {
 }
 
 // receipt is a provider's report about a message that it has, or about one of a time that was lost here.
-func (m *model) receipt(r *rapid.T) {
-	t := m.pick(func(t *machine) bool { return m.truth[t.id].sends > 0 || t.state == tidings.Pending })
+func (m *model) receipt(*rapid.T) {
+	m.skipUnless(func(t *machine) bool { return m.truth[t.id].sends > 0 })
+	foreign := m.seldom() && m.seldom()
+	t := m.pick(func(t *machine) bool { return m.truth[t.id].sends > 0 || foreign && t.state == tidings.Pending })
 	before, final := t.state, t.state.Final()
 	want := store.ReceiptResult{Matched: 1}
 	status := fmt.Sprintf("report %d", len(t.journal))
@@ -270,7 +286,7 @@ func (m *model) end() {
 		if round > 20 {
 			m.Fatalf("P7: after %d rounds in which everything is accepted a task is still on its way", round)
 		}
-		m.wait(m.T)
+		m.elapse()
 		for id, t := range m.tasks {
 			m.exec(`UPDATE tidings.task SET doubt_at = doubt_at - interval '2 h', lease_until = statement_timestamp() - interval '2 h' WHERE id = $1 AND state = 'SENDING'`, id)
 			m.exec(`UPDATE tidings.task SET doubt_at = doubt_at - interval '2 h' WHERE id = $1 AND state = 'UNKNOWN'`, id)

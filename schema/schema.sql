@@ -394,8 +394,6 @@ ALTER TABLE ONLY tidings.task
 
 CREATE INDEX notification_tombstone ON tidings.notification USING btree (purged_at) WHERE (purged_at IS NOT NULL);
 
-CREATE INDEX notification_unpurged ON tidings.notification USING btree (id) WHERE (purged_at IS NULL);
-
 CREATE INDEX receipt_received ON tidings.receipt USING btree (received_at);
 
 CREATE INDEX receipt_unmatched ON tidings.receipt USING btree (sweep_at) WHERE (matched_task IS NULL);

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,11 +10,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tidings-project/tidings/internal/localpg"
 )
 
 // The development server does what it prints, keeps its data, starts afresh when told to, and leaves no process behind.
 func TestDev(t *testing.T) {
-	dir := t.TempDir()
+	dir := devDir(t)
 	ports := []string{"--port", "0", "--smtp-port", "0", "--receiver-port", "0", "--doubles-port", "0"}
 	run := func(args ...string) (p *program, export []string) {
 		t.Helper()
@@ -68,7 +71,7 @@ func TestDev(t *testing.T) {
 
 // Killed without a chance to clean up, the development server leaves no process behind either.
 func TestDevKilled(t *testing.T) {
-	dir := t.TempDir()
+	dir := devDir(t)
 	p := start(t, dir, "dev", "--port", "0", "--smtp-port", "0", "--receiver-port", "0", "--doubles-port", "0")
 	p.says("Ctrl-C")
 	postgres := postmaster(t, dir)
@@ -86,7 +89,7 @@ func TestDevTakesAFreePort(t *testing.T) {
 	listener, port := listen(t)
 	go func() { _ = taken.Serve(listener) }() // ends with Close
 	defer taken.Close()
-	p := start(t, t.TempDir(), "dev", "--port", port, "--smtp-port", port, "--receiver-port", "0", "--doubles-port", "0")
+	p := start(t, devDir(t), "dev", "--port", port, "--smtp-port", port, "--receiver-port", "0", "--doubles-port", "0")
 	p.says("port "+port+" is taken: the API has another", "port "+port+" is taken: the mail server has another", "Ctrl-C")
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -94,6 +97,18 @@ func TestDevTakesAFreePort(t *testing.T) {
 	if code := p.wait(); code != exitDone {
 		t.Errorf("it exits with %d:\n%s", code, p.text())
 	}
+}
+
+// devDir is a directory for a development server. For root the data lie elsewhere, so they are removed as the product does it.
+func devDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		if err := localpg.Remove(context.Background(), filepath.Join(dir, ".tidings")); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // postmaster is the process of the development server's PostgreSQL.

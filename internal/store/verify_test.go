@@ -13,7 +13,8 @@ import (
 func played(t *testing.T) *bench {
 	t.Helper()
 	b := benchOn(t, pgtest.NewPlain(t))
-	b.submit("u-nobody", "purged")
+	b.task(push, "u-ana", "purged")
+	b.finish(b.claimOne(push), tidings.Rejected, "")
 	b.purge(0, 100, 1, false)
 	b.task(push, "u-ana", "sent")
 	b.finish(b.claimOne(push), tidings.Timeout, "")

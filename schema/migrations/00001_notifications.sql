@@ -140,9 +140,6 @@ CREATE TABLE tidings.notification (
     CHECK (purged_at IS NULL OR (title IS NULL AND body IS NULL AND data IS NULL AND channels IS NULL))
 );
 
--- What can be purged, oldest first in each bucket: an id begins with the bucket and the time. In the primary key it would lie
--- behind the tombstones of a longer time.
-CREATE INDEX notification_unpurged ON tidings.notification (id) WHERE purged_at IS NULL;
 -- Tombstones in the order in which they are deleted.
 CREATE INDEX notification_tombstone ON tidings.notification (purged_at) WHERE purged_at IS NOT NULL;
 
@@ -181,7 +178,7 @@ CREATE TABLE tidings.task (
     awaits_receipt    boolean NOT NULL DEFAULT false, -- the channel's provider reports by itself
     last_error        text,
     PRIMARY KEY (id, bucket),
-    UNIQUE (notification_id, channel, slot, bucket),
+    UNIQUE (notification_id, channel, slot, bucket), -- also the order in which a purge finds its work: an id begins with bucket and time
     CHECK (bucket = get_byte(uuid_send(id), 0)),
     CHECK (budget_left >= 0),
     -- P4 and P7 as a constraint: a task is scheduled, leased, waiting for a person or final, never two of them and never
