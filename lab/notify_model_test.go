@@ -184,7 +184,7 @@ func (m *model) prefer(u *reader, channel string, on bool) {
 
 // submit submits a notification that is new, or one that is known with the same or another content.
 func (m *model) submit(r *rapid.T) {
-	known := len(m.intents) > 0 && (len(m.intents) >= 6 || m.chance("known"))
+	known := len(m.intents) > 0 && (len(m.intents) >= 10 || m.seldom())
 	var n *intent
 	if known {
 		n = rapid.SampledFrom(m.intents).Draw(r, "which")

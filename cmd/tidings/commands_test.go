@@ -148,7 +148,7 @@ func TestCommands(t *testing.T) {
 	if out := want(t, exitDone, with(db, "purge", "--purge-after", "1ms")...); strings.HasPrefix(out, "0 notifications") {
 		t.Errorf("purge: %s", out)
 	}
-	if out := want(t, exitNo, with(api, "notify", "u-ana", "e-1", "--body", "b")...); !strings.Contains(out, "ORIGINAL_EXPIRED") {
+	if out := want(t, exitNo, with(api, "notify", "u-0", "e", "--body", "b")...); !strings.Contains(out, "ORIGINAL_EXPIRED") {
 		t.Errorf("a purged event: %s", out)
 	}
 

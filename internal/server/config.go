@@ -33,7 +33,7 @@ type Config struct {
 	Backoff  time.Duration `name:"backoff" env:"TIDINGS_BACKOFF" default:"1s" help:"Base of the delay before a retry; it doubles with each attempt and is drawn at random."`
 	MaxDelay time.Duration `name:"max-delay" env:"TIDINGS_MAX_DELAY" default:"5m" help:"Longest delay before a retry, unless the provider asks for more."`
 
-	PurgeAfter       time.Duration `name:"purge-after" env:"TIDINGS_PURGE_AFTER" default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. 0: never."`
+	PurgeAfter       time.Duration `name:"purge-after" env:"TIDINGS_PURGE_AFTER" default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. One that had no task keeps its content as long as its key. 0: never."`
 	ForgetAfter      time.Duration `name:"forget-after" env:"TIDINGS_FORGET_AFTER" default:"8760h" help:"How long after that the key is kept. Later the same key makes a new notification. 0: for ever."`
 	ReceiptsFor      time.Duration `name:"receipts-for" env:"TIDINGS_RECEIPTS_FOR" default:"168h" help:"How long receipts are kept; one that matches no task by then never will. 0: for ever."`
 	HousekeepingEach time.Duration `name:"housekeeping-each" env:"TIDINGS_HOUSEKEEPING_EACH" default:"1m" help:"How often a worker purges."`

@@ -272,9 +272,11 @@ CREATE TYPE tidings.notified AS (position int, id uuid, created boolean, tasks i
 -- Keys are sorted before they are inserted, so that two calls cannot deadlock. An insert that meets the same key of a
 -- transaction still running waits for it and writes the notification itself when that one rolls back.
 -- +goose StatementBegin
-CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified LANGUAGE plpgsql AS $$
+CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     now_at timestamptz := statement_timestamp();
+    -- The ids of one call: the milliseconds and 56 random bits, with the bucket before and the position between.
+    call   bytea := overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send((date_part('epoch', now_at) * 1000)::bigint), 3) FROM 2);
 BEGIN
     RETURN QUERY WITH item AS MATERIALIZED (
         SELECT x.*, tidings.bucket_of(x."user") AS bucket,
@@ -289,7 +291,7 @@ BEGIN
     ), created AS (
         INSERT INTO tidings.notification AS n (id, bucket, user_id, event_key, title, body, data, category, payload_hash,
                channels, priority, max_attempts, duplicates, about_conv, about_seq, not_before, expires_at, created_at)
-        SELECT tidings.new_id(i.bucket), i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category, i.payload_hash,
+        SELECT encode(overlay(set_byte(call, 0, i.bucket) PLACING int2send(i.ord::smallint) FROM 8), 'hex')::uuid, i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category, i.payload_hash,
                i.channels, coalesce(i.priority, 1), coalesce(i.max_attempts, 5), coalesce(i.duplicates, 'forbid'),
                i.about ->> 'conv', (i.about ->> 'seq')::bigint, i.not_before, i.from_at + i.ttl_s * interval '1 second', now_at
           FROM item i
