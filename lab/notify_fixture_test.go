@@ -121,6 +121,13 @@ func (s *scene) tell(user, channel string, options ...func(*tidings.Notification
 	return s.task(s.notify(user, user+"-shipped", options...), channel)
 }
 
+// both submits a notification for a new user who has push and sms.
+func (s *scene) both(user string, options ...func(*tidings.Notification)) tidings.Notified {
+	s.Helper()
+	s.subscribe(user, push, sms)
+	return s.notify(user, user+"-shipped", options...)
+}
+
 // task finds a notification's task on a channel.
 func (s *scene) task(n tidings.Notified, channel string) tidings.UUID {
 	s.Helper()

@@ -67,13 +67,6 @@ func (s *scene) settledByReceipt(o *operator) {
 	s.Equal("pending: provider's id", "push-msg-before", s.where(pending).ProviderID)
 }
 
-// both submits a notification to a new user who has push and sms.
-func (s *scene) both(user string) tidings.Notified {
-	s.Helper()
-	s.subscribe(user, push, sms)
-	return s.notify(user, user+"-shipped")
-}
-
 // sentInTheEnd records that a task is SENT without doubt and has this journal.
 func (s *scene) sentInTheEnd(task tidings.UUID, journal []tidings.Outcome) {
 	s.Helper()

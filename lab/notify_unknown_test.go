@@ -81,30 +81,44 @@ func foundByQuery(t *lab.T) {
 
 func goneWhileUnknown(t *lab.T) {
 	s := newScene(t)
-	for _, channel := range []string{push, sms} {
-		for outcome, options := range map[tidings.Outcome]func(*tidings.Notification){
-			tidings.PrefDisabledInDoubt: ttl(time.Hour), tidings.TTLExpiredInDoubt: ttl(time.Second),
-		} {
-			what := fmt.Sprintf("%s %s", channel, outcome)
-			user := fmt.Sprintf("%s-%s", channel, outcome)
-			task := s.unsure(user, channel, options)
-			if outcome == tidings.PrefDisabledInDoubt {
-				s.disable(user, channel)
-			} else {
-				s.expired(task)
-			}
-			s.due(task)
-			marker := s.tell("marker-"+user, channel) // due later: a worker that has called it has passed the task
-			s.Equal(what+": tasks taken or settled", 2, s.once(s.worker("w", patient(channel)...)))
-			s.state(what+": marker", tidings.Sent, marker)
-			s.parked(what, task)
-			s.Equal(what+": attempts", []tidings.Outcome{tidings.Timeout, outcome}, s.journal(task))
-			s.Equal(what+": in doubt", true, s.where(task).InDoubt)
-			log := s.log(task)
-			s.Examined("requests about tasks in doubt", len(log))
-			s.Equal(what+": requests, queries among them", []int{1, 0}, []int{len(log), int(s.counts(task).Queries)})
-			s.Equal(what+": external sends", 1, s.sends(task))
-		}
+	s.goneWhileUnknown(tidings.PrefDisabledInDoubt, time.Hour, func(user string, _ tidings.UUID) {
+		s.disable(user, push)
+		s.disable(user, sms)
+	})
+	s.goneWhileUnknown(tidings.TTLExpiredInDoubt, 3*time.Second, func(_ string, task tidings.UUID) { s.expired(task) })
+}
+
+// goneWhileUnknown makes a notification whose tasks on push and sms are in doubt, lets it become one that must not be sent any
+// more, and looks at what a worker does then: outcome is what it should write down.
+func (s *scene) goneWhileUnknown(outcome tidings.Outcome, life time.Duration, gone func(user string, task tidings.UUID)) {
+	s.Helper()
+	user := "user-" + string(outcome)
+	s.script(push, late)
+	s.script(sms, late)
+	first := s.worker("hasty", hasty(push, sms)...)
+	n := s.both(user, ttl(life))
+	s.rounds(first, 1)
+	tasks := map[string]tidings.UUID{push: s.task(n, push), sms: s.task(n, sms)}
+	for channel, task := range tasks {
+		s.Fault(s.unanswered(task))
+		s.state(channel+" after the timeout", tidings.Unknown, task)
+	}
+	gone(user, tasks[push])
+	for _, task := range tasks {
+		s.due(task)
+	}
+	marker := s.both("marker-" + user) // due later: a worker that has called it has passed the others
+	s.Equal(string(outcome)+": tasks taken or settled", 4, s.once(s.worker("w", patient(push, sms)...)))
+	for channel, task := range tasks {
+		what := fmt.Sprintf("%s %s", channel, outcome)
+		s.state(what+": marker", tidings.Sent, s.task(marker, channel))
+		s.parked(what, task)
+		s.Equal(what+": attempts", []tidings.Outcome{tidings.Timeout, outcome}, s.journal(task))
+		s.Equal(what+": in doubt", true, s.where(task).InDoubt)
+		log := s.log(task)
+		s.Examined("requests about tasks in doubt", len(log))
+		s.Equal(what+": requests, queries among them", []int{1, 0}, []int{len(log), int(s.counts(task).Queries)})
+		s.Equal(what+": external sends", 1, s.sends(task))
 	}
 }
 

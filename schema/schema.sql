@@ -92,9 +92,14 @@ END $$;
 
 CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified
     LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 DECLARE
     now_at timestamptz := statement_timestamp();
+    ours   uuid := (SELECT i.id FROM tidings.installation i WHERE i.one);
+    -- The ids of one call: the milliseconds and 56 random bits, with the bucket before and the position between.
+    call   bytea := overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send((date_part('epoch', now_at) * 1000)::bigint), 3) FROM 2);
 BEGIN
     RETURN QUERY WITH item AS MATERIALIZED (
         SELECT x.*, tidings.bucket_of(x."user") AS bucket,
@@ -109,7 +114,7 @@ BEGIN
     ), created AS (
         INSERT INTO tidings.notification AS n (id, bucket, user_id, event_key, title, body, data, category, payload_hash,
                channels, priority, max_attempts, duplicates, about_conv, about_seq, not_before, expires_at, created_at)
-        SELECT tidings.new_id(i.bucket), i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category, i.payload_hash,
+        SELECT encode(overlay(set_byte(call, 0, i.bucket) PLACING int2send(i.ord::smallint) FROM 8), 'hex')::uuid, i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category, i.payload_hash,
                i.channels, coalesce(i.priority, 1), coalesce(i.max_attempts, 5), coalesce(i.duplicates, 'forbid'),
                i.about ->> 'conv', (i.about ->> 'seq')::bigint, i.not_before, i.from_at + i.ttl_s * interval '1 second', now_at
           FROM item i
@@ -120,14 +125,13 @@ BEGIN
     ), -- edge: create
     task AS (
         INSERT INTO tidings.task AS t (id, bucket, user_id, notification_id, channel, slot, priority, state, budget_left, next_attempt_at)
-        SELECT tidings.task_id(c.bucket, inst.id, c.user_id, c.event_key, p.channel, p.slot, c.payload_hash), c.bucket, c.user_id,
+        SELECT tidings.task_id(c.bucket, ours, c.user_id, c.event_key, p.channel, p.slot, c.payload_hash), c.bucket, c.user_id,
                c.id, p.channel, p.slot, c.priority, 'PENDING', c.max_attempts,
                -- a microsecond apart, so that the watermark of the claims tells the tasks of a large call apart
                greatest(now_at, c.not_before) + row_number() OVER () * interval '1 microsecond'
           FROM created c
           JOIN tidings.channel_pref p ON p.user_id = c.user_id AND p.bucket = c.bucket AND p.enabled
                AND (c.channels IS NULL OR p.channel = ANY (c.channels))
-         CROSS JOIN tidings.installation inst
         RETURNING t.notification_id
     )
     SELECT i.ord::int, c.id, c.id IS NOT NULL, coalesce(k.tasks, 0)::int, false, false

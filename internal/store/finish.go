@@ -46,7 +46,7 @@ const finishSQL = `WITH f AS MATERIALIZED (
 			doubt_at = CASE WHEN f.doubted THEN f.now_at WHEN f.in_doubt THEN t.doubt_at END,
 			request_hash = coalesce(t.request_hash, f.hash),
 			key_lost = t.key_lost OR f.key_lost OR coalesce(t.request_hash <> f.hash, false),
-			provider_msg_id = coalesce(f.provider_id, t.provider_msg_id), awaits_receipt = t.awaits_receipt OR f.awaits, last_error = f.detail
+			provider_msg_id = coalesce(f.provider_id, t.provider_msg_id), awaits_receipt = t.awaits_receipt OR f.awaits, last_error = CASE WHEN f.state <> 'SENT' THEN f.detail END
 		  FROM f WHERE t.id = f.id AND t.bucket = f.bucket AND t.attempt_token = f.token
 		RETURNING f.token
 	), journal AS (

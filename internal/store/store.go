@@ -99,12 +99,13 @@ func coded(doing string, err error) error {
 func Refused(err error) bool { return err != nil && tidings.ErrorCode(err) != tidings.OutcomeUnknown }
 
 // byIndex runs a statement of the hot path in a transaction of its own whose plans do without sequential scans: a plan made
-// while a table was empty would scan it for as long as its statistics say so. The setting and the statement travel together
+// while a table was empty would scan it for as long as its statistics say so; and which are not compiled, which would take longer
+// than they run. The settings and the statement travel together
 // and end with the same implicit transaction. done must be called after the rows were read; an error of it is the
 // transaction's.
 func (s *Store) byIndex(ctx context.Context, sql string, args pgx.NamedArgs) (rows pgx.Rows, done func() error, err error) {
 	batch := &pgx.Batch{}
-	batch.Queue("SELECT set_config('enable_seqscan', 'off', true)")
+	batch.Queue("SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
 	batch.Queue(sql, args)
 	results := s.pool.SendBatch(ctx, batch)
 	if _, err := results.Exec(); err != nil {

@@ -272,9 +272,12 @@ CREATE TYPE tidings.notified AS (position int, id uuid, created boolean, tasks i
 -- Keys are sorted before they are inserted, so that two calls cannot deadlock. An insert that meets the same key of a
 -- transaction still running waits for it and writes the notification itself when that one rolls back.
 -- +goose StatementBegin
-CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified LANGUAGE plpgsql
+    -- A plan that was made while a table was small would read it whole later; compiling takes longer than all of it.
+    SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     now_at timestamptz := statement_timestamp();
+    ours   uuid := (SELECT i.id FROM tidings.installation i WHERE i.one);
     -- The ids of one call: the milliseconds and 56 random bits, with the bucket before and the position between.
     call   bytea := overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send((date_part('epoch', now_at) * 1000)::bigint), 3) FROM 2);
 BEGIN
@@ -302,14 +305,13 @@ BEGIN
     ), -- edge: create
     task AS (
         INSERT INTO tidings.task AS t (id, bucket, user_id, notification_id, channel, slot, priority, state, budget_left, next_attempt_at)
-        SELECT tidings.task_id(c.bucket, inst.id, c.user_id, c.event_key, p.channel, p.slot, c.payload_hash), c.bucket, c.user_id,
+        SELECT tidings.task_id(c.bucket, ours, c.user_id, c.event_key, p.channel, p.slot, c.payload_hash), c.bucket, c.user_id,
                c.id, p.channel, p.slot, c.priority, 'PENDING', c.max_attempts,
                -- a microsecond apart, so that the watermark of the claims tells the tasks of a large call apart
                greatest(now_at, c.not_before) + row_number() OVER () * interval '1 microsecond'
           FROM created c
           JOIN tidings.channel_pref p ON p.user_id = c.user_id AND p.bucket = c.bucket AND p.enabled
                AND (c.channels IS NULL OR p.channel = ANY (c.channels))
-         CROSS JOIN tidings.installation inst
         RETURNING t.notification_id
     )
     SELECT i.ord::int, c.id, c.id IS NOT NULL, coalesce(k.tasks, 0)::int, false, false
