@@ -22,12 +22,15 @@ type lane struct {
 	woken    chan struct{}   // one wake-up; a second one says nothing more
 	metrics  laneMetrics
 	receipts bool // the provider reports by itself
+	atOnce   int  // tasks of one claim at most
 }
 
 type claimFunc func(ctx context.Context, l store.Lane, slots int, claimID store.ClaimID) ([]store.Claimed, error)
 
 func newLane(w *Worker, c Channel) *lane {
-	l := &lane{w: w, cfg: c, contract: c.Channel.Contract(), slots: newSlots(c.Concurrency), woken: make(chan struct{}, 1), metrics: w.metrics.lane(c.Name)}
+	l := &lane{w: w, cfg: c, contract: c.Channel.Contract(), slots: newSlots(c.Concurrency), woken: make(chan struct{}, 1), metrics: w.metrics.lane(c.Name),
+		// A quarter of many slots, so that the next claim is on its way while the ends of the last are written.
+		atOnce: max(c.Concurrency/4, min(c.Concurrency, 64))}
 	_, l.receipts = c.Channel.(channel.ReceiptParser)
 	l.claim = store.Lane{Channel: c.Name, Worker: w.cfg.Worker, Renderer: c.Channel.Renderer(), Lease: c.Lease, Timeout: c.Timeout}
 	if k := l.contract.Key; k != nil {
@@ -57,7 +60,7 @@ func (l *lane) claimLoop(ctx context.Context) {
 		if l.circuit.wait(time.Now()) > 0 {
 			free = 0
 		} else {
-			free = l.circuit.limit(free)
+			free = l.circuit.limit(min(free, l.atOnce))
 		}
 		if free == 0 {
 			l.sleep(ctx, l.w.cfg.PollInterval, false)

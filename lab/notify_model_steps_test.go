@@ -11,53 +11,60 @@ import (
 	"github.com/tidings-project/tidings/internal/store"
 )
 
-// actions are the steps. rapid prefers the first ones of their names' order, so what moves tasks on comes before what stops
-// them. A step that finds nothing to do is not taken.
-func (m *model) actions() map[string]func(*rapid.T) {
-	claim := func(r *rapid.T) { m.claim(r, false, false) }
-	actions := map[string]func(*rapid.T){}
-	for i, step := range []struct {
-		name string
-		take func(*rapid.T)
-	}{
-		{"claim", claim},
-		{"finish", m.finish},
-		{"submit", m.submit},
-		{"take over", func(r *rapid.T) { m.claim(r, true, false) }},
-		{"resolve", m.resolve},
-		{"lose a lease", m.loseLease},
-		{"settle", m.settle},
-		{"wait", m.wait},
-		{"receipt", m.receipt},
-		{"lose a takeover's answer", func(r *rapid.T) { m.claim(r, true, true) }},
-		{"lose a claim's answer", func(r *rapid.T) { m.claim(r, false, true) }},
-		{"a key's window ends", m.ageCall},
-		{"claim", claim},
-		{"finish", m.finish},
-		{"resolve", m.resolve},
-		{"switch a channel", m.switchChannel},
-		{"opt out or in", m.optOut},
-		{"cancel, expire or lose the source", m.stopIntent},
-		{"pause or resume", m.pause},
-	} {
-		actions[fmt.Sprintf("%02d %s", i, step.name)] = step.take
+// step is something that can happen next, if it finds something to do.
+type step struct {
+	name string
+	can  bool
+	take func(*rapid.T)
+}
+
+// steps are what can happen. rapid prefers the first ones, so what moves tasks on comes before what stops them, which comes
+// up only every so often.
+func (m *model) steps() []step {
+	any := func(fits func(*machine) bool) bool { return len(m.fitting(fits)) > 0 }
+	claim, takeOver := len(m.busy(false)) > 0, len(m.busy(true)) > 0
+	open := len(m.fitting(func(t *machine) bool { return !t.state.Final() }))
+	return []step{
+		{"claim", claim, func(r *rapid.T) { m.claim(r, false, false) }},
+		{"finish", len(m.unreported()) > 0, m.finish},
+		{"take over", takeOver, func(r *rapid.T) { m.claim(r, true, false) }},
+		{"lose a lease", any((*machine).held), m.loseLease},
+		{"resolve", any((*machine).waiting), m.resolve},
+		{"submit", open < 4, m.submit}, // few at a time, so that much happens to each
+		{"settle", any((*machine).unsettled), m.settle},
+		{"wait", any((*machine).later), m.wait},
+		{"receipt", any(m.reported), m.receipt},
+		{"lose a takeover's answer", takeOver && m.turn%2 == 0, func(r *rapid.T) { m.claim(r, true, true) }},
+		{"lose a claim's answer", claim && m.turn%4 == 0, func(r *rapid.T) { m.claim(r, false, true) }},
+		{"a key's window ends", any((*machine).ageing), m.ageCall},
+		{"finish", len(m.unreported()) > 0, m.finish},
+		{"interfere", open > 0 && m.turn%4 == 1, m.interfere},
 	}
-	return actions
+}
+
+func (t *machine) held() bool      { return t.state == tidings.Sending && !t.over }
+func (t *machine) waiting() bool   { return t.review }
+func (t *machine) unsettled() bool { return t.fresh || t.over && t.lately }
+func (t *machine) later() bool {
+	return !t.due && !t.state.Final() && !t.review && t.state != tidings.Sending
+}
+func (t *machine) ageing() bool {
+	return t.called && !t.state.Final() && (t.promise.key && t.age < 1 || t.promise.horizon && t.age < 2)
+}
+
+// reported: its provider has something to report. About what is settled it does so too, but not all the time.
+func (m *model) reported(t *machine) bool {
+	return m.truth[t.id].sends > 0 && (!t.state.Final() || len(t.journal)%3 == 0)
 }
 
 func (m *model) loseLease(*rapid.T) {
-	t := m.pick(func(t *machine) bool { return t.state == tidings.Sending && !t.over })
+	t := m.pick((*machine).held)
 	m.exec(`UPDATE tidings.task SET lease_until = statement_timestamp() - interval '10 s' WHERE id = $1`, t.id)
 	t.over, t.lately = true, true
 }
 
 // wait lets the time of everything that is scheduled come.
 func (m *model) wait(*rapid.T) {
-	m.skipUnless(func(t *machine) bool { return !t.due && !t.state.Final() })
-	m.elapse()
-}
-
-func (m *model) elapse() {
 	for id, t := range m.tasks {
 		m.exec(`UPDATE tidings.task SET next_attempt_at = statement_timestamp() WHERE id = $1 AND next_attempt_at > statement_timestamp()`, id)
 		t.due = true
@@ -66,7 +73,7 @@ func (m *model) elapse() {
 
 // settle lets the settle time of what is in doubt pass.
 func (m *model) settle(*rapid.T) {
-	t := m.pick(func(t *machine) bool { return t.fresh || t.over && t.lately })
+	t := m.pick((*machine).unsettled)
 	m.exec(`UPDATE tidings.task SET doubt_at = doubt_at - interval '2 h',
 		lease_until = CASE WHEN lease_until < statement_timestamp() THEN lease_until - interval '2 h' ELSE lease_until END WHERE id = $1`, t.id)
 	t.fresh, t.lately = false, false
@@ -81,41 +88,32 @@ func (m *model) ageCall(*rapid.T) {
 	t.age++
 }
 
-// seldom is true one time in four: what stops or delays tasks must not be all that happens to them.
+// seldom is true one time in four.
 func (m *model) seldom() bool { return m.chance("seldom") && m.chance("seldom") }
 
-func (m *model) switchChannel(r *rapid.T) {
-	if !m.seldom() {
-		return
-	}
+// interfere does something that stops tasks, or lets them go on.
+func (m *model) interfere(r *rapid.T) {
 	u, l := rapid.SampledFrom(m.readers).Draw(r, "reader"), rapid.SampledFrom(m.lanes).Draw(r, "lane")
-	m.prefer(u, l.Channel, u.off[l.Channel])
-}
-
-func (m *model) optOut(r *rapid.T) {
-	if !m.seldom() {
-		return
-	}
-	u := rapid.SampledFrom(m.readers).Draw(r, "reader")
-	change := m.store.PutOptout
-	if u.out {
-		change = m.store.DeleteOptout
-	}
-	changed, err := change(m.ctx, u.name, "category", "")
-	m.must("change an opt-out", err)
-	m.equal("opt-outs that were changed", true, changed)
-	u.out = !u.out
-}
-
-func (m *model) stopIntent(r *rapid.T) {
-	if len(m.intents) == 0 {
-		m.Skip("nothing was submitted")
-	}
-	if !m.seldom() {
-		return
-	}
 	n := rapid.SampledFrom(m.intents).Draw(r, "notification")
-	switch rapid.SampledFrom([]string{"cancel", "expire", "gone"}).Draw(r, "how") {
+	switch rapid.SampledFrom([]string{"switch", "opt", "pause", "cancel", "expire", "gone"}).Draw(r, "how") {
+	case "switch":
+		m.prefer(u, l.Channel, u.off[l.Channel])
+	case "opt":
+		change := m.store.PutOptout
+		if u.out {
+			change = m.store.DeleteOptout
+		}
+		changed, err := change(m.ctx, u.name, "category", "")
+		m.must("change an opt-out", err)
+		m.equal("opt-outs that were changed", true, changed)
+		u.out = !u.out
+	case "pause":
+		if m.paused[l.Channel] {
+			m.must("resume", m.store.ResumeChannel(m.ctx, l.Channel))
+		} else {
+			m.must("pause", m.store.PauseChannel(m.ctx, l.Channel, nil, "a reason", "somebody"))
+		}
+		m.paused[l.Channel] = !m.paused[l.Channel]
 	case "cancel":
 		cancelled, err := m.store.CancelNotification(m.ctx, n.id)
 		m.must("cancel", err)
@@ -130,24 +128,10 @@ func (m *model) stopIntent(r *rapid.T) {
 	}
 }
 
-func (m *model) pause(r *rapid.T) {
-	if !slices.ContainsFunc(m.lanes, func(l store.Lane) bool { return m.paused[l.Channel] }) && !m.seldom() {
-		return
-	}
-	l := rapid.SampledFrom(m.lanes).Draw(r, "lane")
-	if m.paused[l.Channel] {
-		m.must("resume", m.store.ResumeChannel(m.ctx, l.Channel))
-	} else {
-		m.must("pause", m.store.PauseChannel(m.ctx, l.Channel, nil, "a reason", "somebody"))
-	}
-	m.paused[l.Channel] = !m.paused[l.Channel]
-}
-
 // resolve is a person's word, more often about a task that waits for it, and sometimes from a page that is out of date.
 func (m *model) resolve(r *rapid.T) {
-	m.skipUnless(func(t *machine) bool { return t.review })
-	any := m.seldom() && m.seldom()
-	t := m.pick(func(t *machine) bool { return t.review || any })
+	all := m.seldom() && m.seldom()
+	t := m.pick(func(t *machine) bool { return t.review || all })
 	verb := rapid.SampledFrom([]string{store.VerbResend, store.VerbFailed, store.VerbSent}).Draw(r, "verb")
 	count := len(t.journal)
 	if m.seldom() && m.seldom() {
@@ -159,9 +143,8 @@ func (m *model) resolve(r *rapid.T) {
 
 // receipt is a provider's report about a message that it has, or about one of a time that was lost here.
 func (m *model) receipt(*rapid.T) {
-	m.skipUnless(func(t *machine) bool { return m.truth[t.id].sends > 0 })
-	foreign := m.seldom() && m.seldom()
-	t := m.pick(func(t *machine) bool { return m.truth[t.id].sends > 0 || foreign && t.state == tidings.Pending })
+	all := m.seldom() && m.seldom()
+	t := m.pick(func(t *machine) bool { return m.reported(t) || all && t.state == tidings.Pending })
 	before, final := t.state, t.state.Final()
 	want := store.ReceiptResult{Matched: 1}
 	status := fmt.Sprintf("report %d", len(t.journal))
@@ -286,7 +269,7 @@ func (m *model) end() {
 		if round > 20 {
 			m.Fatalf("P7: after %d rounds in which everything is accepted a task is still on its way", round)
 		}
-		m.elapse()
+		m.wait(m.T)
 		for id, t := range m.tasks {
 			m.exec(`UPDATE tidings.task SET doubt_at = doubt_at - interval '2 h', lease_until = statement_timestamp() - interval '2 h' WHERE id = $1 AND state = 'SENDING'`, id)
 			m.exec(`UPDATE tidings.task SET doubt_at = doubt_at - interval '2 h' WHERE id = $1 AND state = 'UNKNOWN'`, id)

@@ -30,7 +30,7 @@ func init() {
 }
 
 func againstModel(t *lab.T) {
-	const cases, length = 25, 40 // length: steps of a case on average
+	const cases, length = 20, 50 // length: steps of a case on average
 	pool := pgtest.New(t)
 	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(cases), "rapid.steps": strconv.Itoa(length),
 		"rapid.seed": strconv.FormatUint(t.Seed(), 10), "rapid.nofailfile": "true", "rapid.shrinktime": "20s"} {
@@ -43,16 +43,18 @@ func againstModel(t *lab.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		begun++
 		m := newModel(r, t.Context(), pool, begun, moves)
-		actions := m.actions()
-		for name, act := range actions {
-			actions[name] = func(r *rapid.T) {
-				act(r)
+		r.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) { m.judge() },
+			"step": func(r *rapid.T) {
+				can := slices.DeleteFunc(m.steps(), func(s step) bool { return !s.can })
+				next := can[rapid.IntRange(0, len(can)-1).Draw(r, "next")]
+				r.Log(next.name)
+				next.take(r)
 				taken++
-				steps[name[3:]]++
-			}
-		}
-		actions[""] = func(*rapid.T) { m.judge() }
-		r.Repeat(actions)
+				m.turn++
+				steps[next.name]++
+			},
+		})
 		m.end()
 		done++
 	})
@@ -69,6 +71,7 @@ type model struct {
 	pool  *pgxpool.Pool
 	store *store.Store
 	run   int // makes names of this case its own
+	turn  int // counts the steps of this case
 
 	readers []*reader
 	intents []*intent
@@ -146,24 +149,30 @@ func (m *model) exec(sql string, args ...any) {
 	m.must("change the database", err)
 }
 
-// pick draws one of the tasks that fit; a step without one is skipped.
-func (m *model) pick(fits func(*machine) bool) *machine {
-	var ids []tidings.UUID
-	for id, t := range m.tasks {
+// fitting are the tasks that fit, in the order of their submission, which does not depend on ids.
+func (m *model) fitting(fits func(*machine) bool) []*machine {
+	var all []*machine
+	for _, t := range m.tasks {
 		if fits(t) {
-			ids = append(ids, id)
+			all = append(all, t)
 		}
 	}
-	if len(ids) == 0 {
-		m.Skip("no task fits")
-	}
-	// In the order of their submission, which does not depend on ids.
-	slices.SortFunc(ids, func(a, b tidings.UUID) int { return m.order(a) - m.order(b) })
-	return m.tasks[rapid.SampledFrom(ids).Draw(m.T, "task")]
+	slices.SortFunc(all, func(a, b *machine) int { return m.order(a.id) - m.order(b.id) })
+	return all
 }
 
+// pick draws one of the tasks that fit.
+func (m *model) pick(fits func(*machine) bool) *machine {
+	all := m.fitting(fits)
+	return all[rapid.IntRange(0, len(all)-1).Draw(m.T, "task")]
+}
+
+// order is a task's place in the order of submission.
 func (m *model) order(id tidings.UUID) int {
 	t := m.tasks[id]
+	if t == nil {
+		return -1
+	}
 	return 10*slices.Index(m.intents, t.intent) + slices.IndexFunc(m.lanes, func(l store.Lane) bool { return l.Channel == t.channel })
 }
 
@@ -184,7 +193,7 @@ func (m *model) prefer(u *reader, channel string, on bool) {
 
 // submit submits a notification that is new, or one that is known with the same or another content.
 func (m *model) submit(r *rapid.T) {
-	known := len(m.intents) > 0 && (len(m.intents) >= 10 || m.seldom())
+	known := len(m.intents) > 0 && (len(m.intents) >= 20 || m.seldom())
 	var n *intent
 	if known {
 		n = rapid.SampledFrom(m.intents).Draw(r, "which")
@@ -236,19 +245,21 @@ func (m *model) reader(name string) *reader {
 
 // claim claims on a lane, or takes over expired leases on it, and begins the calls, or loses the answer.
 func (m *model) claim(r *rapid.T, takeover, lose bool) {
-	var lanes []store.Lane
+	lanes := m.busy(takeover)
+	if m.seldom() {
+		lanes = m.lanes
+	}
+	m.claimOn(rapid.SampledFrom(lanes).Draw(r, "lane"), rapid.IntRange(1, 4).Draw(r, "slots"), takeover, lose)
+}
+
+// busy are the lanes on which a claim or a takeover finds something.
+func (m *model) busy(takeover bool) (lanes []store.Lane) {
 	for _, l := range m.lanes {
 		if len(m.free(l, takeover)) > 0 {
 			lanes = append(lanes, l)
 		}
 	}
-	switch {
-	case len(lanes) == 0:
-		m.Skip("no task fits")
-	case m.seldom():
-		lanes = m.lanes
-	}
-	m.claimOn(rapid.SampledFrom(lanes).Draw(r, "lane"), rapid.IntRange(1, 4).Draw(r, "slots"), takeover, lose)
+	return lanes
 }
 
 // free are the tasks of a lane that a claim or a takeover finds.
@@ -260,13 +271,6 @@ func (m *model) free(l store.Lane, takeover bool) map[tidings.UUID]*machine {
 		}
 	}
 	return free
-}
-
-// skipUnless skips a step that no task fits.
-func (m *model) skipUnless(fits func(*machine) bool) {
-	if !slices.ContainsFunc(m.ids(), func(id tidings.UUID) bool { return fits(m.tasks[id]) }) {
-		m.Skip("no task fits")
-	}
 }
 
 func (m *model) claimOn(l store.Lane, slots int, takeover, lose bool) int {
@@ -281,6 +285,7 @@ func (m *model) claimOn(l store.Lane, slots int, takeover, lose bool) int {
 	rows, err := claim()
 	m.must("claim", err)
 	m.equal("tasks that a claim takes", min(slots, len(free)), len(rows))
+	slices.SortFunc(rows, func(a, b store.Claimed) int { return m.order(a.ID) - m.order(b.ID) }) // what is drawn must not depend on ids
 	given := 0
 	for _, row := range rows {
 		t := free[row.ID]
@@ -376,17 +381,19 @@ func (m *model) outcome(t *machine, h hold) report {
 
 // finish reports one or more calls, also those that were superseded, and some a second time.
 func (m *model) finish(r *rapid.T) {
-	var open []*call
+	open := m.unreported()
+	i := rapid.IntRange(0, len(open)-1).Draw(r, "first")
+	m.report(open[i:min(len(open), i+rapid.IntRange(1, 3).Draw(r, "many"))]...)
+}
+
+// unreported are the calls that were not reported twice yet.
+func (m *model) unreported() (open []*call) {
 	for _, c := range m.calls {
 		if c.reports < 2 {
 			open = append(open, c)
 		}
 	}
-	if len(open) == 0 {
-		m.Skip("no call is open")
-	}
-	i := rapid.IntRange(0, len(open)-1).Draw(r, "first")
-	m.report(open[i:min(len(open), i+rapid.IntRange(1, 3).Draw(r, "many"))]...)
+	return open
 }
 
 // report hands the ends of calls to the store as the worker does.

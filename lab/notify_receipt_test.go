@@ -197,5 +197,6 @@ func (s *scene) receiptAgainstPerson(o *operator) {
 		}
 	}
 	s.Equal("tasks settled exactly once", n, byReceipt+byPerson)
+	s.Equal("deadlocks", 0, one[int](s, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`))
 	s.Note("settled by the receipt %d, by the person %d, of which %d said FAILED", byReceipt, byPerson, contradicted)
 }
