@@ -29,8 +29,8 @@ var promises = []promise{
 // intent is a notification: what its tasks share.
 type intent struct {
 	id                       tidings.UUID
-	user, event, body        string
-	category                 string
+	reader                   *reader
+	event, body, category    string
 	duplicates               bool // a second copy is acceptable
 	priority                 tidings.Priority
 	cancelled, expired, gone bool
@@ -46,10 +46,8 @@ type reader struct {
 // machine is one task.
 type machine struct {
 	id      tidings.UUID
-	channel string
-	promise promise
+	promise promise // its name is the channel's
 	intent  *intent
-	reader  *reader
 
 	state   tidings.State
 	review  bool
@@ -92,7 +90,7 @@ func (m *machine) stop() tidings.Outcome {
 	switch {
 	case m.intent.cancelled:
 		return tidings.Cancelled
-	case m.reader.off[m.channel] || m.reader.out && m.intent.category != "":
+	case m.intent.reader.off[m.promise.name] || m.intent.reader.out && m.intent.category != "":
 		return tidings.PrefDisabled
 	case m.intent.gone:
 		return tidings.SourceGone

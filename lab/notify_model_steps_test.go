@@ -154,11 +154,11 @@ func (m *model) receipt(*rapid.T) {
 		want.Contradictions = 1
 	}
 	report := []store.Receipt{{Reference: t.id.Key(), Status: status}}
-	got, err := m.store.RecordReceipts(m.ctx, t.channel, report)
+	got, err := m.store.RecordReceipts(m.ctx, t.promise.name, report)
 	m.must("record a receipt", err)
 	m.equal("what became of a receipt", want, got)
 	t.receipt()
-	got, err = m.store.RecordReceipts(m.ctx, t.channel, report)
+	got, err = m.store.RecordReceipts(m.ctx, t.promise.name, report)
 	m.must("record a receipt again", err)
 	m.equal("what became of it the second time", store.ReceiptResult{Replayed: 1}, got)
 }
@@ -192,7 +192,7 @@ func (m *model) judge() {
 		got.Forced = got.Forced && scheduled // before and after, it says nothing
 		want := seen{ID: t.id, State: t.state, Review: t.review, Doubt: t.doubt, Forced: t.forced && scheduled, Settled: t.settled, Due: scheduled && t.due,
 			Scheduled: scheduled, Call: t.called, Budget: t.budget, Count: len(t.journal), Token: got.Token}
-		m.equal("task of "+t.channel, want, got)
+		m.equal("task of "+t.promise.name, want, got)
 		if to := place(t); m.was[t.id] != to {
 			m.moves[m.was[t.id]+" to "+to]++
 			m.was[t.id] = to
@@ -200,7 +200,7 @@ func (m *model) judge() {
 		if held := got.Token != nil; held != (t.state == tidings.Sending) || held && *got.Token != t.token {
 			m.Fatalf("P2: the token of a task in %s is not the one of the last claim", got.State)
 		}
-		m.equal("journal of "+t.channel, t.journal, journal[t.id])
+		m.equal("journal of "+t.promise.name, t.journal, journal[t.id])
 		if (got.State == tidings.Failed || got.State == tidings.Suppressed) && !got.Settled && truth.sends > 0 {
 			m.Fatalf("P4: %s is recorded, and the provider sent it %d times", got.State, truth.sends)
 		}

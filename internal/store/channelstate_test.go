@@ -2,10 +2,12 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/internal/store"
 )
 
 func TestPauseAndResume(t *testing.T) {
@@ -81,14 +83,20 @@ func TestGauges(t *testing.T) {
 	_, err = hold.Exec(t.Context(), `INSERT INTO tidings.channel_state SELECT 'x', now(), '', '', now()`)
 	b.must(err)
 
+	b.task(store.Lane{Channel: "nobody"}, "u-ana", "to a channel that nobody serves")
+	b.exec(`UPDATE tidings.task SET next_attempt_at = next_attempt_at - interval '1 hour' WHERE channel = 'nobody'`)
+	if scheduled, err := b.ScheduledChannels(t.Context()); err != nil || !slices.Equal(scheduled, []string{"nobody", "push"}) {
+		t.Errorf("tasks are scheduled on %v, %v", scheduled, err)
+	}
+
 	g, err := b.Gauges(t.Context(), []string{"push", "plain"})
 	b.must(err)
 	for _, o := range g.OldestDue {
-		if hour := o.Channel == "push" && o.Priority == tidings.Normal; hour && (o.Seconds < 3600 || o.Seconds > 3700) || !hour && o.Seconds != 0 {
+		if hour := o.Channel != "plain" && o.Priority == tidings.Normal; hour && (o.Seconds < 3600 || o.Seconds > 3700) || !hour && o.Seconds != 0 {
 			t.Errorf("oldest due %+v", o)
 		}
 	}
-	if len(g.OldestDue) != 6 || g.InFlight["push"] != 1 || g.InFlight["plain"] != 0 || g.Review["plain"] != 1 || g.Review["push"] != 0 || g.UnmatchedReceipts != 1 {
+	if len(g.OldestDue) != 9 || g.InFlight["push"] != 1 || g.InFlight["plain"] != 0 || g.Review["plain"] != 1 || g.Review["push"] != 0 || g.UnmatchedReceipts != 1 {
 		t.Errorf("Gauges = %+v", g)
 	}
 	if h := g.Horizon; !h.Known || h.Seconds <= 0 || h.Seconds > 60 || h.Transactions < 1 {

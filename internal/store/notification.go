@@ -78,6 +78,7 @@ type TaskDetail struct {
 	Task
 	EventKey    string     `json:"event_key"`
 	Title       string     `json:"title,omitempty"`
+	Body        string     `json:"body,omitempty"`
 	Address     string     `json:"address,omitempty"` // frozen at the first claim
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   time.Time  `json:"expires_at"`
@@ -155,7 +156,7 @@ func (s *Store) notification(ctx context.Context, sql string, args pgx.NamedArgs
 }
 
 // taskDetailSQL reads a task and its notification, both by primary key.
-const taskDetailSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, ''), coalesce(t.address, ''), n.created_at, n.expires_at, n.cancelled_at
+const taskDetailSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, ''), coalesce(n.body, ''), coalesce(t.address, ''), n.created_at, n.expires_at, n.cancelled_at
 	  FROM tidings.task t
 	  JOIN tidings.notification n ON n.id = t.notification_id AND n.bucket = t.bucket
 	 WHERE t.id = @id AND t.bucket = @bucket AND n.bucket = @bucket`
@@ -169,7 +170,7 @@ const attemptsSQL = `SELECT a.n, a.action, a.worker, a.started_at, a.finished_at
 func (s *Store) TaskDetail(ctx context.Context, id tidings.UUID) (d TaskDetail, err error) {
 	args := pgx.NamedArgs{"id": id, "bucket": id.Bucket()}
 	err = s.snapshot(ctx, "read a task", func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, taskDetailSQL, args).Scan(append(d.Task.fields(), &d.EventKey, &d.Title, &d.Address, &d.CreatedAt, &d.ExpiresAt, &d.CancelledAt)...)
+		err := tx.QueryRow(ctx, taskDetailSQL, args).Scan(append(d.Task.fields(), &d.EventKey, &d.Title, &d.Body, &d.Address, &d.CreatedAt, &d.ExpiresAt, &d.CancelledAt)...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return tidings.Errorf(tidings.NotFound, "there is no such task")
 		}

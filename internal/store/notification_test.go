@@ -51,7 +51,7 @@ func TestTaskDetail(t *testing.T) {
 	b.finish(b.claimOne(push), tidings.AcceptedReplay, "p-1")
 	d := b.detail(id)
 	if d.State != tidings.Sent || d.InDoubt || d.AttemptCount != 2 || d.BudgetLeft != 3 || d.ProviderMsgID != "p-1" || d.EventKey != "e1" ||
-		d.Address != "at-u-ana" || d.FirstCallAt == nil {
+		d.Address != "at-u-ana" || d.Body == "" || d.FirstCallAt == nil {
 		t.Errorf("TaskDetail = %+v", d)
 	}
 	if got := b.outcomes(id); !slices.Equal(got, []tidings.Outcome{tidings.Timeout, tidings.AcceptedReplay}) {
