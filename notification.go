@@ -15,8 +15,9 @@ const (
 	MaxAttempts    = 100                  // the largest attempt budget
 	MaxBatch       = 10_000               // notifications in one call
 	DefaultBudget  = 5                    // attempts when a notification names none
-	MaxScheduling  = 366 * 24 * time.Hour // how far ahead NotBefore may lie; the database refuses more
+	MaxScheduling  = 366 * 24 * time.Hour // how far ahead NotBefore may lie
 	maxDataNesting = 32
+	maxExponents   = 4096 // the sum of the exponents in data: each is that many digits where it is stored
 )
 
 // Priority orders the tasks of a channel. A lower number leaves first, always: a code must not queue behind a newsletter.
@@ -81,7 +82,7 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	if n > int64(MaxTTL/time.Second) || n < -int64(MaxTTL/time.Second) {
-		return Errorf(InvalidArgument, "%d seconds are out of range", n)
+		return Errorf(InvalidArgument, "%d seconds are out of range, it must be 1 to %d", n, int64(MaxTTL/time.Second))
 	}
 	*s = Seconds(time.Duration(n) * time.Second)
 	return nil
@@ -127,8 +128,11 @@ func (n *Notification) Check() error {
 	if n.Priority != nil && (*n.Priority < Urgent || *n.Priority > Bulk) {
 		return Errorf(InvalidArgument, "priority is %d, only 0 (urgent), 1 (normal) and 2 (bulk) exist", *n.Priority)
 	}
-	if n.TTL <= 0 || time.Duration(n.TTL) > MaxTTL {
-		return Errorf(InvalidArgument, "ttl_s is %v, it must be above 0 and at most %v", time.Duration(n.TTL), MaxTTL)
+	if n.TTL == 0 {
+		return Errorf(InvalidArgument, "ttl_s is missing: say after how many seconds it is worthless")
+	}
+	if n.TTL < 0 || time.Duration(n.TTL) > MaxTTL {
+		return Errorf(InvalidArgument, "ttl_s is %v, it must be 1 to %d seconds", time.Duration(n.TTL).Seconds(), int64(MaxTTL/time.Second))
 	}
 	if n.MaxAttempts < 0 || n.MaxAttempts > MaxAttempts {
 		return Errorf(InvalidArgument, "max_attempts is %d, it must be 1 to %d", n.MaxAttempts, MaxAttempts)
@@ -144,8 +148,8 @@ func (n *Notification) Check() error {
 			return Errorf(InvalidArgument, "about.seq is %d, the first event has 1", n.About.Seq)
 		}
 	}
-	if n.NotBefore != nil && (n.NotBefore.Year() < 2000 || n.NotBefore.Year() > 9999) {
-		return Errorf(InvalidArgument, "not_before is out of range")
+	if n.NotBefore != nil && (n.NotBefore.Year() < 2000 || time.Until(*n.NotBefore) > MaxScheduling) {
+		return Errorf(InvalidArgument, "not_before is out of range: at most %d days ahead are allowed", MaxScheduling/(24*time.Hour))
 	}
 	return nil
 }
@@ -178,7 +182,7 @@ func checkData(data json.RawMessage) error {
 	if !json.Valid(data) {
 		return Errorf(InvalidArgument, "data is not JSON")
 	}
-	depth, inString, first := 0, false, byte(0)
+	depth, inString, first, exponents := 0, false, byte(0), 0
 	for i := 0; i < len(data); i++ {
 		c := data[i]
 		if first == 0 && c > ' ' {
@@ -195,6 +199,10 @@ func checkData(data json.RawMessage) error {
 			i++
 		case c == '"':
 			inString = !inString
+		case !inString && (c == 'E' || c == 'e') && isDigit(data[i-1]): // not the e of true and false
+			if exponents += exponent(data[i+1:]); exponents > maxExponents {
+				return Errorf(InvalidArgument, "data has numbers with too large exponents")
+			}
 		case !inString && (c == '{' || c == '['):
 			if depth++; depth > maxDataNesting {
 				return Errorf(InvalidArgument, "data nests deeper than %d levels", maxDataNesting)
@@ -207,6 +215,21 @@ func checkData(data json.RawMessage) error {
 		return Errorf(InvalidArgument, "data is not a JSON object")
 	}
 	return nil
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// exponent is the amount of the exponent at the start of b, at most maxExponents and one.
+func exponent(b []byte) (n int) {
+	for _, c := range b {
+		switch {
+		case isDigit(c):
+			n = min(10*n+int(c-'0'), maxExponents+1)
+		case c != '+' && c != '-':
+			return n
+		}
+	}
+	return n
 }
 
 // escaped reads one \uXXXX at the start of b, or a surrogate pair of two, and returns its length in bytes; false for

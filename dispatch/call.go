@@ -88,6 +88,7 @@ func (b *batch) overdue() {
 	for i := range b.attempts {
 		if a := &b.attempts[i]; a.phase.CompareAndSwap(calling, ended) {
 			a.overdue.Store(true)
+			l.judgeCircuit(channel.Outcome{Code: tidings.Timeout}) // it could be started
 			l.metrics.stuck.Inc()
 			l.w.log.Error("an adapter did not return; its slot stays taken until it does", "channel", l.cfg.Name, "task", a.ID)
 			l.end(a, channel.Outcome{Code: tidings.Timeout, Detail: "the adapter did not return"}, false)
@@ -141,12 +142,12 @@ func (l *lane) end(a *attempt, o channel.Outcome, free bool) {
 	if send && !o.KeyLost && v.Outcome != tidings.NotSent {
 		f.RequestHash = o.RequestHash
 	}
-	if o.AddressGone && a.AddressVersion > 0 {
-		l.addressGone(a)
-	}
 	l.metrics.outcome(v.Outcome)
 	l.metrics.calls.Observe(time.Since(a.started).Seconds())
 	l.w.ends.add(ending{Finish: f, lane: l, free: free, late: free && a.overdue.Load()})
+	if o.AddressGone && a.AddressVersion > 0 {
+		l.w.gone.add(goneAddress{task: a.ID, user: a.User, channel: l.cfg.Name, slot: a.Slot, version: a.AddressVersion})
+	}
 }
 
 // delay is how long the next attempt waits: a backoff, not less than the provider asked for, not before an answer to a question can be
@@ -160,15 +161,6 @@ func (l *lane) delay(a *attempt, v tidings.Verdict, o channel.Outcome) time.Dura
 		d = max(0, left) + time.Millisecond
 	}
 	return d
-}
-
-// addressGone switches the address off that the provider said no longer exists, unless it was changed meanwhile.
-func (l *lane) addressGone(a *attempt) {
-	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.Timeout)
-	defer cancel()
-	if _, err := l.w.store.DisableAddress(ctx, a.User, l.cfg.Name, a.Slot, a.AddressVersion); err != nil {
-		l.w.log.Error("cannot switch off an address that is gone", "channel", l.cfg.Name, "task", a.ID, "error", err)
-	}
 }
 
 // detail is the observation for people, with the provider's status before it.

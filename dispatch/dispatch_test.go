@@ -288,3 +288,107 @@ func TestAnAddressThatIsGone(t *testing.T) {
 		t.Errorf("enabled = %v", enabled)
 	}
 }
+
+// TestALateTrialDoesNotCloseTheLane: the call by which an open circuit is tried does not return in time. It could be started, so
+// the lane goes on.
+func TestALateTrialDoesNotCloseTheLane(t *testing.T) {
+	pool := pgtest.New(t)
+	var up atomic.Bool
+	var late atomic.Bool
+	c := &scripted{send: func(context.Context, channel.Message) channel.Outcome {
+		if !up.Load() {
+			return channel.Outcome{Code: tidings.NotSent}
+		}
+		if late.CompareAndSwap(false, true) {
+			time.Sleep(800 * time.Millisecond) // longer than its timeout and the grace
+		}
+		return channel.Outcome{Code: tidings.Accepted}
+	}}
+	w := worker(t, pool, c, func(cfg *dispatch.Config) { cfg.BackoffCap = 5 * time.Millisecond })
+	stop := running(t, w)
+	notify(t, pool, 8)
+	until(t, "the circuit opens", func() bool { return c.calls.Load() >= 5 })
+	up.Store(true)
+	until(t, "all but the late one are sent", func() bool {
+		sent := 0
+		for _, r := range tasks(t, pool) {
+			if r.State == "SENT" {
+				sent++
+			}
+		}
+		return sent >= 7
+	})
+	if err := stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+// TestAnOpenCircuitTakesOverLeases: nothing is due with which the circuit could be tried but a task whose holder is gone.
+func TestAnOpenCircuitTakesOverLeases(t *testing.T) {
+	pool := pgtest.New(t)
+	var up atomic.Bool
+	c := &scripted{contract: channel.Contract{Key: &channel.Key{Window: time.Hour}}, send: func(context.Context, channel.Message) channel.Outcome {
+		if up.Load() {
+			return channel.Outcome{Code: tidings.AcceptedReplay}
+		}
+		return channel.Outcome{Code: tidings.NotSent}
+	}}
+	notify(t, pool, 1)
+	holder := &scripted{contract: c.contract, send: func(context.Context, channel.Message) channel.Outcome { return channel.Outcome{Code: tidings.Accepted} }}
+	if _, err := worker(t, pool, holder, nil).RunOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// As it stands after a kill: held, and the lease is over.
+	if _, err := pool.Exec(t.Context(), `ALTER TABLE tidings.task DISABLE TRIGGER USER`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), `WITH a AS (UPDATE tidings.attempt SET outcome = NULL, finished_at = NULL RETURNING task_id, token)
+		UPDATE tidings.task t SET state = 'SENDING', attempt_token = a.token, lease_owner = 'dead', lease_until = now() + interval '3 seconds'
+		FROM a WHERE t.id = a.task_id`); err != nil {
+		t.Fatal(err)
+	}
+	stop := running(t, worker(t, pool, c, func(cfg *dispatch.Config) { cfg.BackoffCap = 5 * time.Millisecond }))
+	for i := range 6 { // these open the circuit, and then they are gone
+		user := fmt.Sprintf("u-gone-%d", i)
+		if _, err := pool.Exec(t.Context(), `INSERT INTO tidings.channel_pref (bucket, user_id, channel, address) VALUES (tidings.bucket_of($1), $1, 'test', 'x')`, user); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := outbox.Notify(t.Context(), pool, tidings.Notification{User: user, EventKey: "e", Body: "hi", TTL: tidings.Seconds(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the circuit opens", func() bool { return c.calls.Load() >= 5 })
+	if _, err := pool.Exec(t.Context(), `UPDATE tidings.notification SET cancelled_at = now() WHERE user_id LIKE 'u-gone-%'`); err != nil {
+		t.Fatal(err)
+	}
+	up.Store(true)
+	until(t, "the task of the dead holder is sent", func() bool { return tasks(t, pool)[0].State == "SENT" })
+	if err := stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+// TestRunOnceEndsWhatItBegan: its context ends during the call; the outcome is written all the same, and nothing more is claimed.
+func TestRunOnceEndsWhatItBegan(t *testing.T) {
+	pool := pgtest.New(t)
+	notify(t, pool, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &scripted{send: func(context.Context, channel.Message) channel.Outcome {
+		cancel()
+		return channel.Outcome{Code: tidings.Accepted}
+	}}
+	w := worker(t, pool, c, nil)
+	if n, err := w.RunOnce(ctx); n != 1 || err != nil {
+		t.Fatalf("RunOnce = %d, %v", n, err)
+	}
+	if got := tasks(t, pool)[0]; got != (row{"SENT", false, 4, "", "ACCEPTED"}) {
+		t.Errorf("%+v", got)
+	}
+	notify(t, pool, 2)
+	if n, err := w.RunOnce(ctx); n != 0 || err == nil {
+		t.Errorf("RunOnce with an ended context = %d, %v", n, err)
+	}
+	if c.calls.Load() != 1 {
+		t.Errorf("%d calls", c.calls.Load())
+	}
+}

@@ -87,37 +87,9 @@ func oncePerAttempt(batch []ending) []ending {
 	return batch
 }
 
-// write writes one batch down and gives its slots back.
+// write writes one batch down and gives its slots back, all at once, so that the next claim is as large as what became free.
 func (e *ends) write(ctx context.Context, batch []ending) {
-	left := batch
-	wait := newPause(50*time.Millisecond, 2*time.Second)
-	for len(left) > 0 {
-		err := e.finish(ctx, left)
-		if err == nil {
-			break
-		}
-		code := tidings.ErrorCode(err)
-		e.log.Error("cannot write down the ends of attempts", "attempts", len(left), "error", err)
-		if code == tidings.InvalidArgument || code == tidings.Internal {
-			// Something in the batch is refused for good. Alone, each is written or refused by itself.
-			if len(left) == 1 {
-				e.log.Error("the end of an attempt is refused: its lease will end instead", "task", left[0].ID)
-				break
-			}
-			for i := range left {
-				e.write(ctx, left[i:i+1:i+1])
-			}
-			return
-		}
-		if !pauseFor(ctx, wait.next()) {
-			e.log.Error("ends of attempts were not written down: their leases end by themselves", "attempts", len(left))
-			break
-		}
-		if code == tidings.OutcomeUnknown {
-			left = e.unrecorded(ctx, left)
-		}
-	}
-	// All at once, so that the next claim is as large as what became free.
+	e.persist(ctx, batch)
 	free := map[*lane]int{}
 	for i := range batch {
 		if batch[i].free {
@@ -126,6 +98,37 @@ func (e *ends) write(ctx context.Context, batch []ending) {
 	}
 	for l, n := range free {
 		l.slots.release(n)
+	}
+}
+
+// persist tries until the batch is written, or refused for good, or ctx has ended.
+func (e *ends) persist(ctx context.Context, left []ending) {
+	wait := newPause(50*time.Millisecond, 2*time.Second)
+	for len(left) > 0 {
+		err := e.finish(ctx, left)
+		if err == nil {
+			return
+		}
+		code := tidings.ErrorCode(err)
+		e.log.Error("cannot write down the ends of attempts", "attempts", len(left), "error", err)
+		if code == tidings.InvalidArgument || code == tidings.Internal {
+			// Something in the batch is refused for good. Alone, each is written or refused by itself.
+			if len(left) == 1 {
+				e.log.Error("the end of an attempt is refused: its lease will end instead", "task", left[0].ID)
+				return
+			}
+			for i := range left {
+				e.persist(ctx, left[i:i+1:i+1])
+			}
+			return
+		}
+		if !pauseFor(ctx, wait.next()) {
+			e.log.Error("ends of attempts were not written down: their leases end by themselves", "attempts", len(left))
+			return
+		}
+		if code == tidings.OutcomeUnknown {
+			left = e.unrecorded(ctx, left)
+		}
 	}
 }
 
@@ -166,7 +169,8 @@ func (e *ends) unrecorded(ctx context.Context, batch []ending) []ending {
 	}
 	var left []ending
 	for _, x := range batch {
-		if !recorded[x.Token] {
+		// Of a late end the journal cannot tell whether it or the first one is recorded: it is written again.
+		if x.late || !recorded[x.Token] {
 			left = append(left, x)
 		}
 	}

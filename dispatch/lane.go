@@ -34,7 +34,8 @@ func newLane(w *Worker, c Channel) *lane {
 	_, l.receipts = c.Channel.(channel.ReceiptParser)
 	l.claim = store.Lane{Channel: c.Name, Worker: w.cfg.Worker, Renderer: c.Channel.Renderer(), Lease: c.Lease, Timeout: c.Timeout}
 	if k := l.contract.Key; k != nil {
-		l.claim.KeyWindow = max(0, k.Window-c.Timeout-Margin)
+		// A call may begin late within its lease, and the key has to be known until it has ended.
+		l.claim.KeyWindow = max(0, k.Window-c.Lease)
 	}
 	if q := l.contract.Query; q != nil {
 		l.claim.Query, l.claim.Settle, l.claim.Horizon, l.claim.AbsenceProves = true, q.Settle, q.Horizon, q.AbsenceProves
@@ -96,8 +97,11 @@ func (l *lane) reclaimLoop(ctx context.Context) {
 			if !ok {
 				return
 			}
-			if l.circuit.open() {
-				break // the claim loop tries
+			if l.circuit.wait(time.Now()) > 0 {
+				break
+			}
+			if free = l.circuit.limit(free); free == 0 {
+				break
 			}
 			n, err := l.take(ctx, free, l.w.store.Reclaim)
 			if err != nil {

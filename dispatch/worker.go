@@ -36,12 +36,12 @@ const (
 	DefaultPollInterval = 250 * time.Millisecond
 	DefaultBackoffBase  = time.Second
 	DefaultBackoffCap   = 5 * time.Minute
-	DefaultDrain        = 30 * time.Second
+	DefaultDrain        = 30 * time.Second // or the longest call, if that takes longer
 )
 
 // Config says what a worker does.
 type Config struct {
-	Pool     *pgxpool.Pool // the application's; a worker uses up to 2 connections per channel and 2 more, and one of its own to listen
+	Pool     *pgxpool.Pool // the application's, READ COMMITTED by default; a worker uses up to 2 connections per channel and 2 more, and one of its own to listen
 	Worker   string        // names this worker in leases and journal; "": host name, process id and a random part
 	Channels []Channel     // at least one; tasks of other channels are left to other workers
 
@@ -70,6 +70,7 @@ type Worker struct {
 	log     *slog.Logger
 	lanes   []*lane
 	ends    *ends
+	gone    *gone
 	metrics *metrics
 }
 
@@ -84,7 +85,6 @@ func New(cfg Config) (*Worker, error) {
 	fill(&cfg.PollInterval, DefaultPollInterval)
 	fill(&cfg.BackoffBase, DefaultBackoffBase)
 	fill(&cfg.BackoffCap, DefaultBackoffCap)
-	fill(&cfg.Drain, DefaultDrain)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -98,8 +98,9 @@ func New(cfg Config) (*Worker, error) {
 			return nil, fmt.Errorf("dispatch: register metrics: %w", err)
 		}
 	}
-	w.ends = newEnds(w.store, w.log)
+	w.ends, w.gone = newEnds(w.store, w.log), newGone(w.store, w.log)
 	names := map[string]bool{}
+	var longest time.Duration
 	for _, c := range cfg.Channels {
 		if err := tidings.CheckID("channel", c.Name); err != nil {
 			return nil, fmt.Errorf("dispatch: %w", err)
@@ -121,6 +122,11 @@ func New(cfg Config) (*Worker, error) {
 			return nil, fmt.Errorf("dispatch: channel %s: its contract has a query, but it cannot be asked", c.Name)
 		}
 		w.lanes = append(w.lanes, newLane(w, c))
+		longest = max(longest, c.Timeout+Margin)
+	}
+	fill(&w.cfg.Drain, max(DefaultDrain, longest))
+	if w.cfg.Drain < longest {
+		w.log.Warn("a stop can leave calls in doubt: they may take longer than the worker waits for them", "drain", w.cfg.Drain, "longest_call", longest)
 	}
 	return w, nil
 }
@@ -135,13 +141,7 @@ func fill(d *time.Duration, standard time.Duration) {
 // them, for at most Config.Drain. What is still open then ends by its lease; Run says so with an error.
 func (w *Worker) Run(ctx context.Context) error {
 	var claiming, helping sync.WaitGroup
-	finishing := make(chan struct{})
-	stop, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ends when everything is written down
-	defer cancel()
-	go func() {
-		defer close(finishing)
-		w.ends.run(stop)
-	}()
+	finish := w.writing(ctx)
 	helping.Go(func() {
 		bus.Listen(ctx, w.cfg.Pool.Config().ConnConfig.Copy(), outbox.WakeChannel, w.log, func() {
 			for _, l := range w.lanes {
@@ -161,8 +161,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, l := range w.lanes {
 		open += l.drain(deadline)
 	}
-	cancel()
-	<-finishing
+	finish()
 	helping.Wait()
 	if open > 0 {
 		return fmt.Errorf("dispatch: %d calls were still open after %v: their leases end by themselves", open, w.cfg.Drain)
@@ -170,26 +169,39 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunOnce claims what is due now, once for each channel and at most as much as can be called at once, makes the calls and
-// writes down what came of them. It returns how many tasks it took or settled. Use it in tests and in jobs that run by a clock.
-func (w *Worker) RunOnce(ctx context.Context) (int, error) {
+// writing starts what writes ends down. The returned function waits until everything is written.
+func (w *Worker) writing(ctx context.Context) (finish func()) {
 	stop, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	finishing := make(chan struct{})
-	go func() {
-		defer close(finishing)
-		w.ends.run(stop)
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { w.ends.run(stop) })
+	running.Go(func() { w.gone.run(stop) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// RunOnce claims what is due now, once for each channel and at most as much as can be called at once, makes the calls and
+// writes down what came of them. It returns how many tasks it took or settled. When ctx ends it claims nothing more, and the
+// calls that were begun still end. Use it in tests and in jobs that run by a clock.
+func (w *Worker) RunOnce(ctx context.Context) (int, error) {
+	defer w.writing(ctx)()
 	var took int
 	var errs []error
 	for _, l := range w.lanes {
 		for _, claim := range []claimFunc{w.store.Reclaim, l.claimAll} {
+			if ctx.Err() != nil {
+				return took, errors.Join(append(errs, context.Cause(ctx))...)
+			}
 			n, err := l.take(ctx, l.slots.all(), claim)
 			took += n
 			errs = append(errs, err)
-			l.drain(ctx)
+			waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Drain)
+			if open := l.drain(waiting); open > 0 {
+				errs = append(errs, fmt.Errorf("dispatch: %d calls on %s were still open after %v: their leases end by themselves", open, l.cfg.Name, w.cfg.Drain))
+			}
+			cancel()
 		}
 	}
-	cancel()
-	<-finishing
 	return took, errors.Join(errs...)
 }

@@ -52,6 +52,7 @@ func (s *scene) clock(program, name string, offset time.Duration) {
 	s.accepted(held)
 	s.accepted(over)
 	s.Fault(mortal.Kill())
+	s.gone("mortal")
 	s.Equal("leases that were ended", 1, s.exec(`UPDATE tidings.task SET lease_until = lease_until - 2 * $2::interval WHERE id = $1 AND state = 'SENDING'`, over, half))
 
 	later := time.Now().Add(half)
@@ -124,7 +125,7 @@ var shiftedWorker = sync.OnceValues(func() (string, error) {
 	}
 	const shift = "package time\n\nimport \"syscall\"\n\nvar shift = func() int64 {\n\ttext, _ := syscall.Getenv(\"" + shiftVar + "\")\n" +
 		"\tn, _ := atoi(text)\n\treturn int64(n)\n}()\n"
-	dir := filepath.Join(lab.Root(), "bin", "lab-shifted")
+	dir := filepath.Join(lab.Root(), "bin", "_shifted") // the go command does not look into it by itself
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {
 		source: filepath.Join(dir, "time.go"),
 		filepath.Join(filepath.Dir(source), "shift.go"): filepath.Join(dir, "shift.go"),

@@ -110,6 +110,7 @@ func settleDelay(t *lab.T) {
 	p := s.process(worker.Config{Name: "mortal", Channels: []worker.Channel{killed}})
 	s.accepted(orphan)
 	t.Fault(p.Kill())
+	s.gone("mortal")
 	leaseEnd := one[time.Time](s, `SELECT lease_until FROM tidings.task WHERE id = $1`, orphan)
 
 	w := s.worker("w", asked, vague, killed)

@@ -3,7 +3,9 @@ package lab_test
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidings-project/tidings"
@@ -73,27 +75,33 @@ func (s *scene) probes(what, channel string, n int, options ...func(*tidings.Not
 func pauseChannel(t *lab.T) {
 	s := newScene(t)
 	const probes, bound, resumed = 20, time.Second, 2000
-	s.exec(`INSERT INTO tidings.channel_state (channel, paused_until, reason, by, at)
-		VALUES ('news', 'infinity', 'the provider is down', 'operator', statement_timestamp())`)
+	o := s.operator()
+	o.key = strings.TrimSpace(s.tidings("key", "create", "operator", "--scopes", "operate"))
+	order := func(what string, in any) {
+		code, err := o.ask(http.MethodPost, "/v1/channels/"+sms+"/"+what, in, nil)
+		t.Must(what+" a channel", err)
+		t.Equal("the answer to "+what, tidings.Code(""), code)
+	}
+	order("pause", map[string]any{"reason": "the provider is down"})
 	stop := s.run(s.worker("w", worker.Channel{Name: push, Timeout: 5 * time.Second},
-		worker.Channel{Name: "news", Mode: plain, Timeout: 5 * time.Second, Concurrency: 32}))
+		worker.Channel{Name: sms, Timeout: 5 * time.Second, Concurrency: 32}))
 	s.probes("without a backlog", push, probes)
-	s.newsletters("news")
+	s.newsletters(sms)
 	beside := s.probes("beside the paused backlog", push, probes)
 	t.Within("the slowest beside the paused backlog", bound, beside[probes-1].took)
 
 	t.Examined("tasks of the paused channel", crowdSize)
-	t.Equal("claimed of the paused channel", 0, one[int](s, `SELECT count(*) FROM tidings.task WHERE channel = 'news' AND (state <> 'PENDING' OR attempt_count > 0)`))
+	t.Equal("claimed of the paused channel", 0, one[int](s, `SELECT count(*) FROM tidings.task WHERE channel = $1 AND (state <> 'PENDING' OR attempt_count > 0)`, sms))
 
-	t.Equal("channels resumed", 1, s.exec(`DELETE FROM tidings.channel_state WHERE channel = 'news'`))
+	order("resume", nil)
 	s.Until("the resumed channel sends", soon, func() bool {
-		c, err := s.doubles.Counts(plain, "")
+		c, err := s.doubles.Counts(sms, "")
 		t.Must("ask the doubles", err)
 		return c.Sends >= resumed
 	})
 	stop()
-	t.Equal("of the resumed channel: anything but pending or sent", 0, one[int](s, `SELECT count(*) FROM tidings.task WHERE channel = 'news'
-		AND state NOT IN ('PENDING', 'SENT')`))
+	t.Equal("of the resumed channel: anything but pending or sent", 0, one[int](s, `SELECT count(*) FROM tidings.task WHERE channel = $1
+		AND state NOT IN ('PENDING', 'SENT')`, sms))
 }
 
 func priority(t *lab.T) {

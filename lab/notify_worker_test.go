@@ -151,6 +151,7 @@ func claimAnswerLost(t *lab.T) {
 	p := s.process(worker.Config{Name: "mortal", Channels: []worker.Channel{{Name: push, Timeout: time.Second}}})
 	s.accepted(task)
 	t.Fault(p.Kill())
+	s.gone("mortal")
 	s.leaseOver(task)
 	cut("the takeover", takeovers, pgproxy.After) // what was given back, and is due, is claimed in the same run
 	ends(takeover, task, tidings.LeaseExpired, tidings.NotSent, tidings.AcceptedReplay)

@@ -89,14 +89,17 @@ func coded(err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
+	case errors.As(err, &connect):
+		return &tidings.Error{Code: tidings.Unavailable, Message: "notify: the database cannot be reached", Err: err}
+	case errors.As(err, &pg) && (pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"):
+		// The connection was ended, perhaps between the commit and the answer to it.
 	case errors.As(err, &pg) && (pg.Code == "23514" || pg.Code == "23502" || pg.Code[:2] == "22"):
 		return tidings.Errorf(tidings.InvalidArgument, "notify: refused by the database: %s %s", pg.Code, pg.ConstraintName)
-	case errors.As(err, &pg) && (pg.Code == "57P01" || pg.Code == "57P02"): // ended, perhaps after its commit
 	case errors.As(err, &pg) && (pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code[:2] == "53" || pg.Code[:2] == "57"):
 		return &tidings.Error{Code: tidings.Unavailable, Message: "notify: the database is not available: " + pg.Code, Err: err}
 	case errors.As(err, &pg):
 		return &tidings.Error{Code: tidings.Internal, Message: "notify: " + pg.Code + ": " + pg.Message, Err: err}
-	case errors.As(err, &connect), pgconn.SafeToRetry(err):
+	case pgconn.SafeToRetry(err):
 		return &tidings.Error{Code: tidings.Unavailable, Message: "notify: the database cannot be reached", Err: err}
 	}
 	return &tidings.Error{Code: tidings.OutcomeUnknown, Message: "notify: the database's answer was lost: submit again with the same keys", Err: err}

@@ -200,6 +200,9 @@ func TestBadInputIsRefusedBeforeTheDatabase(t *testing.T) {
 		"deep nesting": func(n *tidings.Notification) {
 			n.Data = json.RawMessage(`{"a":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`)
 		},
+		"a large number": func(n *tidings.Notification) { n.Data = json.RawMessage(`{"a":1e200000}`) },
+		"large numbers":  func(n *tidings.Notification) { n.Data = json.RawMessage(`{"a":[1E4000,true,-1.5e-97]}`) },
+		"in three years": func(n *tidings.Notification) { at := time.Now().AddDate(3, 0, 0); n.NotBefore = &at },
 		"priority 3":     func(n *tidings.Notification) { p := tidings.Priority(3); n.Priority = &p },
 		"no such policy": func(n *tidings.Notification) { n.Duplicates = "perhaps" },
 		"seq 0":          func(n *tidings.Notification) { n.About = &tidings.About{Conv: "c"} },
@@ -218,7 +221,7 @@ func TestBadInputIsRefusedBeforeTheDatabase(t *testing.T) {
 		}
 	}
 	good := shipped("u-ana", "e1")
-	good.Data = json.RawMessage(`{"smile":"\ud83d\ude00","a":[{"b":"\\u0000"}]}`)
+	good.Data = json.RawMessage(`{"smile":"\ud83d\ude00","a":[{"b":"\\u0000"}],"e":[true,false,1e3,"9e9999"]}`)
 	if got, err := outbox.Notify(t.Context(), tx, good); err != nil || !got[0].Created {
 		t.Errorf("the transaction did not survive the bad input: %+v, %v", got, err)
 	}

@@ -131,7 +131,7 @@ BEGIN
                greatest(now_at, c.not_before) + row_number() OVER () * interval '1 microsecond'
           FROM created c
           JOIN tidings.channel_pref p ON p.user_id = c.user_id AND p.bucket = c.bucket AND p.enabled
-               AND (c.channels IS NULL OR p.channel = ANY (c.channels))
+               AND (coalesce(cardinality(c.channels), 0) = 0 OR p.channel = ANY (c.channels))
         RETURNING t.notification_id
     )
     SELECT i.ord::int, c.id, c.id IS NOT NULL, coalesce(k.tasks, 0)::int, false, false

@@ -4,7 +4,9 @@ package webhook
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"net/netip"
@@ -100,8 +102,14 @@ func (c *Channel) Contract() channel.Contract {
 	return contract
 }
 
-// Renderer names the rendering.
-func (c *Channel) Renderer() string { return "webhook/1" }
+// Renderer names the rendering and the fixed endpoint: a repeat under the same key is one only at the receiver that knows it.
+func (c *Channel) Renderer() string {
+	if c.config.URL == "" {
+		return "webhook/1"
+	}
+	sum := sha256.Sum256([]byte(c.config.URL))
+	return "webhook/1 " + hex.EncodeToString(sum[:4])
+}
 
 // payload is the body of a webhook. Its order of fields is part of the rendering.
 type payload struct {

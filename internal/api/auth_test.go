@@ -110,7 +110,7 @@ func TestRevocationArrives(t *testing.T) {
 
 func TestOperatorHeader(t *testing.T) {
 	f := newFixture(t)
-	f.want(204, "POST", "/v1/channels/push/pause", `{"reason":"trouble"}`, api.OperatorHeader+": eve")
+	f.want(200, "POST", "/v1/channels/push/pause", `{"reason":"trouble"}`, api.OperatorHeader+": eve")
 	states, err := f.store.ChannelStates(t.Context())
 	if err != nil || len(states) != 1 || states[0].By != "console:eve" {
 		t.Errorf("the pause is recorded as %+v, %v", states, err)

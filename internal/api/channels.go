@@ -10,7 +10,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/channel"
 	"github.com/tidings-project/tidings/internal/store"
 )
@@ -18,7 +17,7 @@ import (
 // Channel is a channel with what its provider promises and how it is doing.
 type Channel struct {
 	Name     string              `json:"name"`
-	Contract *Contract           `json:"contract,omitempty" doc:"Absent when this process does not have the channel."`
+	Contract *Contract           `json:"contract,omitempty" doc:"Absent when this process does not serve the channel. Then another one has to, or its tasks wait."`
 	Pause    *store.ChannelState `json:"pause,omitempty" doc:"Absent when it is not paused."`
 	Health   store.ChannelHealth `json:"health" doc:"Counts stop at 10001, which means more than 10000."`
 }
@@ -106,6 +105,19 @@ func (a *API) channelOps() {
 			return out, err
 		})
 
+	// A pause is for every worker, and a process need not have the channels of the others: so an unknown one is no error.
+	type noteOut struct {
+		Body struct {
+			Note string `json:"note,omitempty" doc:"Says that this process does not have the channel: it may be misspelt."`
+		}
+	}
+	note := func(channel string) *noteOut {
+		out := &noteOut{}
+		if a.channels[channel] == nil {
+			out.Body.Note = "no channel of this process; it holds for every worker that has it"
+		}
+		return out
+	}
 	type pauseIn struct {
 		ChannelPath
 		Body struct {
@@ -115,30 +127,30 @@ func (a *API) channelOps() {
 	}
 	register(a, huma.Operation{OperationID: "pause-channel", Method: http.MethodPost, Path: "/v1/channels/{channel}/pause", Tags: tags,
 		Summary: "Claim nothing on a channel, in any worker", Description: "What was claimed before is still sent; what expires meanwhile does so."},
-		scopes, func(ctx context.Context, in *pauseIn) (*struct{}, error) {
-			if a.channels[in.Channel] == nil {
-				return nil, tidings.Errorf(tidings.NotFound, "there is no such channel")
-			}
-			return nil, a.store.PauseChannel(ctx, in.Channel, in.Body.Until, in.Body.Reason, by(ctx))
+		scopes, func(ctx context.Context, in *pauseIn) (*noteOut, error) {
+			return note(in.Channel), a.store.PauseChannel(ctx, in.Channel, in.Body.Until, in.Body.Reason, by(ctx))
 		})
 	register(a, huma.Operation{OperationID: "resume-channel", Method: http.MethodPost, Path: "/v1/channels/{channel}/resume", Tags: tags,
 		Summary: "End a pause"},
-		scopes, func(ctx context.Context, in *ChannelPath) (*struct{}, error) {
+		scopes, func(ctx context.Context, in *ChannelPath) (*noteOut, error) {
 			if err := a.store.ResumeChannel(ctx, in.Channel); err != nil {
 				return nil, err
 			}
 			a.wake()
-			return nil, nil
+			return note(in.Channel), nil
 		})
 }
 
-// listChannels are the channels of this process and those that are paused.
+// listChannels are the channels of this process, those that are paused, and those that have scheduled tasks.
 func (a *API) listChannels(ctx context.Context) ([]Channel, error) {
 	states, err := a.store.ChannelStates(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	names, err := a.store.ScheduledChannels(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for name := range a.channels {
 		names = append(names, name)
 	}

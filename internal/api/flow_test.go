@@ -235,13 +235,14 @@ func TestReviews(t *testing.T) {
 	if attempts := detail.body["attempts"].([]any); len(attempts) != 1 || attempts[0].(map[string]any)["outcome"] != "TIMEOUT" {
 		t.Errorf("its journal is %v", attempts)
 	}
-	if detail.body["review"] != true || detail.body["address"] != "u-0-on-plain" || detail.body["attempt_count"] != 1.0 {
+	if detail.body["review"] != true || detail.body["address"] != "u-0-on-plain" || detail.body["body"] == nil || detail.body["contract"] == nil ||
+		!strings.Contains(fmt.Sprint(detail.body["unknown"]), "attempt 1 to send it ended as TIMEOUT") || detail.body["attempt_count"] != 1.0 {
 		t.Errorf("the task is %s", detail.text)
 	}
 	if a := f.do("POST", path, `{"state":"SENT","attempt_count":0}`); a.code() != "CONFLICT" {
 		t.Errorf("a stale page: %s", a.text)
 	}
-	f.want(200, "POST", path, `{"state":"SENT","attempt_count":1,"note":"the provider has it"}`, "Tidings-Operator: eve")
+	f.want(200, "POST", path, `{"state":"sent","attempt_count":1,"note":"the provider has it"}`, "Tidings-Operator: eve")
 	if sent := f.want(200, "GET", path, ""); sent.body["state"] != "SENT" || sent.body["settled_by"] != "console:eve" {
 		t.Errorf("settled: %s", sent.text)
 	}
@@ -287,7 +288,7 @@ func TestChannels(t *testing.T) {
 	}
 	f.reach("u-ana", "push")
 	f.submit("u-ana", "e")
-	f.want(204, "POST", "/v1/channels/push/pause", `{"reason":"the provider has trouble"}`)
+	f.want(200, "POST", "/v1/channels/push/pause", `{"reason":"the provider has trouble"}`)
 	paused := list()["push"]
 	if pause, _ := paused["pause"].(map[string]any); pause["reason"] != "the provider has trouble" || pause["by"] != "console" {
 		t.Errorf("the paused channel is %v", paused)
@@ -296,13 +297,25 @@ func TestChannels(t *testing.T) {
 		t.Errorf("its health is %v", health)
 	}
 	f.wakes.Store(0)
-	f.want(204, "POST", "/v1/channels/push/resume", "")
+	f.want(200, "POST", "/v1/channels/push/resume", "")
 	if list()["push"]["pause"] != nil || f.wakes.Load() != 1 {
 		t.Error("the channel is not resumed, or nobody was woken")
 	}
-	f.want(204, "POST", "/v1/channels/push/pause", fmt.Sprintf(`{"reason":"x","until":%q}`, time.Now().Add(-time.Hour).Format(time.RFC3339)))
+	f.want(200, "POST", "/v1/channels/push/pause", fmt.Sprintf(`{"reason":"x","until":%q}`, time.Now().Add(-time.Hour).Format(time.RFC3339)))
 	if list()["push"]["pause"] != nil {
 		t.Error("a pause that is over is shown")
+	}
+
+	// A channel that this process does not have may be another's, or a typo.
+	f.reach("u-ana", "fax")
+	f.submit("u-ana", "to-a-fax")
+	if fax := list()["fax"]; fax == nil || fax["contract"] != nil || fax["health"].(map[string]any)["due"] != 1.0 {
+		t.Errorf("a channel that nobody serves is %v", fax)
+	}
+	for _, verb := range []string{"pause", "resume"} {
+		if note := f.want(200, "POST", "/v1/channels/fax/"+verb, `{"reason":"x"}`).body["note"]; note == nil {
+			t.Errorf("%s of a channel that is not here says nothing of that", verb)
+		}
 	}
 }
 

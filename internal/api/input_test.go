@@ -76,7 +76,6 @@ func TestBadInput(t *testing.T) {
 		{"a resolution of nothing", "POST", "/v1/reviews/00000000-0000-0000-0000-000000000001", `{"state":"SENT","attempt_count":1}`, 404, "NOT_FOUND"},
 		{"no resolutions", "POST", "/v1/reviews", `{"resolutions":[]}`, 400, "INVALID_ARGUMENT"},
 		{"a pause without a reason", "POST", "/v1/channels/push/pause", `{}`, 400, "INVALID_ARGUMENT"},
-		{"a pause of nothing", "POST", "/v1/channels/fax/pause", `{"reason":"x"}`, 404, "NOT_FOUND"},
 
 		{"an unknown path", "GET", "/v1/nothing", "", 404, "NOT_FOUND"},
 		{"an unknown method", "PATCH", "/v1/notifications", "{}", 405, "INVALID_ARGUMENT"},
@@ -105,6 +104,28 @@ func TestBadInput(t *testing.T) {
 	}
 	if strings.Contains(f.log.String(), `"level":"ERROR"`) {
 		t.Errorf("bad input counts as a defect of ours:\n%s", f.log)
+	}
+}
+
+// A refusal names the field, in words of the request.
+func TestRefusalNamesTheField(t *testing.T) {
+	f := newFixture(t)
+	one := func(rest string) string { return `{"user":"u","event_key":"e","body":"b"` + rest + `}` }
+	for _, c := range []struct{ target, body, detail string }{
+		{"/v1/notifications", one(``), "ttl_s is missing"},
+		{"/v1/notifications", one(`,"ttl_s":-5`), "ttl_s is -5, it must be 1 to 31622400 seconds"},
+		{"/v1/notifications", one(`,"ttl_s":"5m"`), "ttl_s is not a whole number of seconds"},
+		{"/v1/notifications", one(`,"ttl_s":99999999999`), "ttl_s: 99999999999 seconds are out of range"},
+		{"/v1/notifications", one(`,"ttl_s":5,"not_before":"tomorrow"`), "not_before is not a time"},
+		{"/v1/notifications", one(`,"ttl_s":5,"not_before":7`), "not_before is not a time"},
+		{"/v1/notifications", one(`,"ttl_s":5,"title":[]`), "title cannot be an array"},
+		{"/v1/notifications", `{"notifications":[` + one(`,"ttl_s":5`) + `,` + one(`,"ttl_s":5,"not_before":"soon"`) + `]}`, "notifications[1]: not_before is not a time"},
+		{"/v1/reviews/5", `{"state":"SENT","attempt_count":1}`, "an id of 1 characters is not a UUID"},
+	} {
+		a := f.want(400, "POST", c.target, c.body)
+		if detail := a.body["detail"].(string); !strings.Contains(detail, c.detail) || strings.Contains(detail, "INVALID_ARGUMENT") {
+			t.Errorf("%s is refused with %q", c.body, detail)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/tidings-project/tidings"
@@ -33,13 +34,21 @@ func describe(err error) error {
 	case errors.As(err, &own):
 		return errors.New(own.Message)
 	case errors.As(err, &kind) && kind.Field != "":
-		return fmt.Errorf("%s cannot be a %s", kind.Field, kind.Value)
+		return fmt.Errorf("%s cannot be %s", kind.Field, article(kind.Value))
 	case errors.As(err, &kind):
-		return fmt.Errorf("the body cannot be a %s", kind.Value)
+		return fmt.Errorf("the body cannot be %s", article(kind.Value))
 	case errors.As(err, &syntax):
 		return fmt.Errorf("the body is not JSON at byte %d", syntax.Offset)
 	}
 	return errors.New("the body is not JSON of the expected shape")
+}
+
+// article puts the article before a kind of JSON value.
+func article(kind string) string {
+	if strings.HasPrefix(kind, "array") || strings.HasPrefix(kind, "object") {
+		return "an " + kind
+	}
+	return "a " + kind
 }
 
 // checkEscapes looks at each \uXXXX of valid JSON. A backslash can only stand inside a string there.

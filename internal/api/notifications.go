@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"reflect"
 	"time"
@@ -47,17 +48,47 @@ type submission struct {
 // UnmarshalJSON reads one or many.
 func (s *submission) UnmarshalJSON(text []byte) error {
 	var list struct {
-		Notifications *[]tidings.Notification `json:"notifications"`
+		Notifications *[]json.RawMessage `json:"notifications"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err
 	}
-	if list.Notifications != nil {
-		s.many, s.items = true, *list.Notifications
+	if list.Notifications == nil {
+		s.items = make([]tidings.Notification, 1)
+		return readNotification(text, &s.items[0])
+	}
+	s.many, s.items = true, make([]tidings.Notification, len(*list.Notifications))
+	for i, text := range *list.Notifications {
+		if err := readNotification(text, &s.items[i]); err != nil {
+			return tidings.Errorf(tidings.InvalidArgument, "notifications[%d]: %v", i, describe(err))
+		}
+	}
+	return nil
+}
+
+// readNotification reads one. The fields that read themselves do not know their names in an error: they are read apart then.
+func readNotification(text []byte, n *tidings.Notification) error {
+	err := json.Unmarshal(text, n)
+	if err == nil {
 		return nil
 	}
-	s.items = make([]tidings.Notification, 1)
-	return json.Unmarshal(text, &s.items[0])
+	var fields struct {
+		TTL       json.RawMessage `json:"ttl_s"`
+		NotBefore json.RawMessage `json:"not_before"`
+	}
+	if json.Unmarshal(text, &fields) != nil {
+		return err
+	}
+	var own *tidings.Error
+	if problem := json.Unmarshal(fields.TTL, &n.TTL); len(fields.TTL) > 0 && problem != nil && !errors.As(problem, &own) {
+		return tidings.Errorf(tidings.InvalidArgument, "ttl_s is not a whole number of seconds")
+	} else if own != nil {
+		return tidings.Errorf(tidings.InvalidArgument, "ttl_s: %s", own.Message)
+	}
+	if len(fields.NotBefore) > 0 && json.Unmarshal(fields.NotBefore, &n.NotBefore) != nil {
+		return tidings.Errorf(tidings.InvalidArgument, "not_before is not a time of RFC 3339, such as 2027-01-31T12:00:00Z")
+	}
+	return err
 }
 
 // Schema describes one or many.

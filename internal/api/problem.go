@@ -102,6 +102,11 @@ func (*Problem) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	return s
 }
 
+// plain takes the code from the message of an error of ours that huma quotes: the problem has it already.
+func plain(message string) string {
+	return strings.ReplaceAll(message, string(tidings.InvalidArgument)+": ", "")
+}
+
 // huma makes its own refusals through these variables; what it would quote of the request is left out.
 func init() {
 	huma.DefaultArrayNullable = false
@@ -121,9 +126,9 @@ func init() {
 			switch {
 			case err == nil:
 			case errors.As(err, &d):
-				p.Faults = append(p.Faults, Fault{Location: d.ErrorDetail().Location, Message: d.ErrorDetail().Message})
+				p.Faults = append(p.Faults, Fault{Location: d.ErrorDetail().Location, Message: plain(d.ErrorDetail().Message)})
 			default:
-				p.Faults = append(p.Faults, Fault{Message: err.Error()})
+				p.Faults = append(p.Faults, Fault{Message: plain(err.Error())})
 			}
 		}
 		if len(p.Faults) > 0 && code == tidings.InvalidArgument {

@@ -2,7 +2,10 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -10,12 +13,42 @@ import (
 	"github.com/tidings-project/tidings/internal/store"
 )
 
+// Review is a task as a person needs to see it: what was sent to where, what came back, what is unknown, and what the provider
+// promises.
+type Review struct {
+	store.TaskDetail
+	Unknown  string    `json:"unknown,omitempty" doc:"What is not known of it; absent when nothing is in doubt."`
+	Contract *Contract `json:"contract,omitempty" doc:"What the provider promises; absent when this process does not have the channel."`
+}
+
+// unknown says in words what a task's journal leaves open. A person may have settled it: the doubt stays on record.
+func unknown(t store.TaskDetail) string {
+	if !t.InDoubt {
+		return ""
+	}
+	for _, a := range slices.Backward(t.Attempts) {
+		switch {
+		case a.Outcome == tidings.RecoveredInDoubt:
+			return "whether it was sent in the time that a restore lost"
+		case a.Action != tidings.ActionSend || a.Outcome == tidings.NotSent || a.Outcome == tidings.Throttled:
+		case a.Outcome == "":
+			return fmt.Sprintf("whether the provider accepts it: attempt %d is under way, or its worker is gone", a.N)
+		default:
+			return fmt.Sprintf("whether the provider accepted it: attempt %d to send it ended as %s, and an earlier one may be open, too", a.N, a.Outcome)
+		}
+	}
+	return "whether the provider accepted it"
+}
+
 // Resolution is a person's word about a parked task.
 type Resolution struct {
-	State        string `json:"state" enum:"SENT,FAILED,resend" doc:"SENT: it was sent. FAILED: it was not. resend: send it once more and accept a possible second copy."`
+	State        string `json:"state" doc:"In any case of letters. SENT: it was sent. FAILED: it was not. resend: send it once more and accept a possible second copy."`
 	Note         string `json:"note,omitempty" maxLength:"2000" doc:"Why; stands in the journal."`
 	AttemptCount int    `json:"attempt_count" minimum:"0" doc:"The attempt_count that was seen. If it has changed the answer is CONFLICT: look again."`
 }
+
+// Verbs are the values of Resolution.State.
+var Verbs = []string{store.VerbSent, store.VerbFailed, store.VerbResend}
 
 // TaskResolution is a Resolution among many.
 type TaskResolution struct {
@@ -59,12 +92,16 @@ func (a *API) reviews() {
 			return out, err
 		})
 
-	type taskOut struct{ Body store.TaskDetail }
+	type taskOut struct{ Body Review }
 	register(a, huma.Operation{OperationID: "get-review", Method: http.MethodGet, Path: "/v1/reviews/{task}", Tags: tags,
-		Summary: "Read a task with its journal and its address"},
+		Summary: "Read a task with its content, address and journal, and with what is unknown of it"},
 		scopes, func(ctx context.Context, in *TaskPath) (*taskOut, error) {
 			detail, err := a.store.TaskDetail(ctx, in.Task)
-			return &taskOut{detail}, err
+			out := &taskOut{Review{TaskDetail: detail, Unknown: unknown(detail)}}
+			if transport := a.channels[detail.Channel]; transport != nil {
+				out.Body.Contract = contractOf(transport)
+			}
+			return out, err
 		})
 
 	type resolveIn struct {
@@ -114,5 +151,11 @@ func (a *API) reviews() {
 }
 
 func (r Resolution) of(ctx context.Context, task tidings.UUID) store.Resolution {
-	return store.Resolution{Task: task, Verb: r.State, Note: r.Note, By: by(ctx), AttemptCount: r.AttemptCount}
+	verb := r.State
+	for _, v := range Verbs {
+		if strings.EqualFold(verb, v) {
+			verb = v
+		}
+	}
+	return store.Resolution{Task: task, Verb: verb, Note: r.Note, By: by(ctx), AttemptCount: r.AttemptCount}
 }

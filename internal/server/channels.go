@@ -59,7 +59,7 @@ type Double struct {
 	Secrets []Secret `yaml:"secrets" help:"Secrets that the double's receipts are verified with."`
 }
 
-// open makes the transports of all channels. close gives up their connections.
+// open makes the transports of all channels. Its error is an ErrConfig. close gives up their connections.
 func open(configured map[string]Channel) (_ map[string]channel.Channel, close func(), err error) {
 	opened := map[string]channel.Channel{}
 	close = func() {
@@ -73,7 +73,7 @@ func open(configured map[string]Channel) (_ map[string]channel.Channel, close fu
 		transport, err := c.open()
 		if err != nil {
 			close()
-			return nil, nil, fmt.Errorf("channel %s: %w", name, err)
+			return nil, nil, fmt.Errorf("%w: channel %s: %w", ErrConfig, name, err)
 		}
 		opened[name] = transport
 	}

@@ -43,8 +43,18 @@ type Config struct {
 	Channels map[string]Channel `kong:"-"`
 }
 
-// check refuses what cannot work.
+// ErrConfig is what every error is that only another configuration can mend.
+var ErrConfig = errors.New("wrong configuration")
+
+// check refuses what cannot work. The error is an ErrConfig.
 func (c *Config) check() error {
+	if err := c.wrong(); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return nil
+}
+
+func (c *Config) wrong() error {
 	if c.DatabaseURL == "" {
 		return errors.New("no database: set --database-url, TIDINGS_DATABASE_URL or database_url")
 	}

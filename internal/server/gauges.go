@@ -29,7 +29,7 @@ func newGauges(s *store.Store, channels map[string]Channel, log *slog.Logger) *g
 		return prometheus.NewDesc("tidings_"+name, help, labels, nil)
 	}
 	return &gauges{store: s, channels: slices.Sorted(maps.Keys(channels)), log: log,
-		oldestDue: desc("oldest_due_seconds", "How long the oldest due task has been due. Alert when a channel's urgent ones wait.", "channel", "priority"),
+		oldestDue: desc("oldest_due_seconds", "How long the oldest due task has been due, also on channels that no process serves. Alert when a channel's urgent ones wait.", "channel", "priority"),
 		inFlight:  desc("in_flight_tasks", "Tasks that a worker holds.", "channel"),
 		review:    desc("review_tasks", "Tasks that wait for a person. Alert when there are any for long.", "channel"),
 		unmatched: desc("unmatched_receipts", "Receipts that found no task so far."),

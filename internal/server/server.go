@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,8 +76,11 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 		s.worker, err = dispatch.New(dispatch.Config{Pool: s.store.Pool(), Channels: lanes(cfg.Channels, transports), PollInterval: cfg.Poll,
 			BackoffBase: cfg.Backoff, BackoffCap: cfg.MaxDelay, Drain: cfg.Drain, Logger: log, Registerer: registry})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err) // it only judges its Config
 		}
+	}
+	if err := s.warn(ctx); err != nil {
+		return nil, err
 	}
 	keys := api.NewKeys(s.store)
 	mux := http.NewServeMux()
@@ -97,6 +101,22 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 		}
 	}
 	return s, nil
+}
+
+// warn logs what is allowed and perhaps not meant: only all processes together show whether it is.
+func (s *Server) warn(ctx context.Context) error {
+	if len(s.cfg.Channels) == 0 {
+		s.log.Warn("no channels are configured: this process takes no receipts and knows no contracts; an API needs the channels of its workers, too")
+	}
+	scheduled, err := s.store.ScheduledChannels(ctx)
+	if err != nil {
+		return err
+	}
+	elsewhere := slices.DeleteFunc(scheduled, func(name string) bool { _, here := s.cfg.Channels[name]; return here })
+	if len(elsewhere) > 0 {
+		s.log.Warn("tasks are scheduled on channels that this process does not serve: unless another worker does, they wait for ever", "channels", elsewhere)
+	}
+	return nil
 }
 
 func (s *Server) listen(addr string, h http.Handler) (net.Listener, error) {

@@ -166,6 +166,34 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// Tasks on a channel that nobody serves are in the log of a start and in the metrics.
+func TestUnservedChannel(t *testing.T) {
+	cfg := config(t, pgtest.NewURL(t))
+	cfg.Roles, cfg.MetricsListen = []string{RoleAPI}, "127.0.0.1:0"
+	r := start(t, cfg)
+	if _, err := r.Store().PutPref(t.Context(), "u-ana", store.Pref{Channel: "fax", Address: "a", Enabled: true}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, text := request(t, "POST", r.URL()+"/v1/notifications", `{"user":"u-ana","event_key":"e","body":"b","ttl_s":60}`, r.key(t, store.ScopeNotify)); status != 201 {
+		t.Fatal(status, text)
+	}
+	if _, _, text := get(t, "http://"+r.metrics.Addr().String()+"/metrics"); !strings.Contains(text, `tidings_oldest_due_seconds{channel="fax",priority="1"}`) {
+		t.Errorf("the metrics lack the channel:\n%s", text)
+	}
+	cfg.Channels, cfg.MetricsListen = nil, ""
+	var log strings.Builder
+	s, err := New(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	for _, words := range []string{"no channels are configured", "channels=[fax]"} {
+		if !strings.Contains(log.String(), words) {
+			t.Errorf("a start does not say %q:\n%s", words, &log)
+		}
+	}
+}
+
 // A notification that comes in over HTTP goes out, although the worker would poll only after a long time.
 func TestWakes(t *testing.T) {
 	doubles, err := channeltest.Start(channeltest.Options{})

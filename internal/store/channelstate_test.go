@@ -83,7 +83,7 @@ func TestGauges(t *testing.T) {
 	_, err = hold.Exec(t.Context(), `INSERT INTO tidings.channel_state SELECT 'x', now(), '', '', now()`)
 	b.must(err)
 
-	b.task(store.Lane{Channel: "nobody"}, "u-ana", "to a channel that nobody serves")
+	b.task(store.Lane{Channel: "nobody"}, "u-ana", "lost")
 	b.exec(`UPDATE tidings.task SET next_attempt_at = next_attempt_at - interval '1 hour' WHERE channel = 'nobody'`)
 	if scheduled, err := b.ScheduledChannels(t.Context()); err != nil || !slices.Equal(scheduled, []string{"nobody", "push"}) {
 		t.Errorf("tasks are scheduled on %v, %v", scheduled, err)

@@ -20,7 +20,7 @@ type Lane struct {
 	Timeout  time.Duration // how long a call may take
 
 	// The contract, as far as a claim judges by it. Zero values: no key, no query.
-	KeyWindow     time.Duration // how long after the first call a repeat is safe: the provider's window less the longest call and a margin
+	KeyWindow     time.Duration // how long after the first call a repeat may be claimed: the provider's window less the lease
 	Query         bool
 	Settle        time.Duration
 	Horizon       time.Duration // 0: no limit is known
@@ -134,7 +134,7 @@ const (
 	)
 	SELECT j.id, j.token, j.to_state, j.action, j.in_doubt, j.force_send, j.budget_left - (j.to_state = 'SENDING')::int AS budget, j.fallback,
 		@absence::boolean AND coalesce(j.doubted + @settle_ms::float8 * interval '1 millisecond' <= j.now_at, true)
-			AND (@horizon_ms::float8 = 0 OR coalesce(j.first_call_at + @horizon_ms::float8 * interval '1 millisecond' > j.now_at, false)) AS conclusive,
+			AND (@horizon_ms::float8 = 0 OR coalesce(j.first_call_at + @horizon_ms::float8 * interval '1 millisecond' > j.until, false)) AS conclusive,
 		coalesce(j.stop, '') AS stop, j.attempt_count + j.rows AS n, j.first_call, j.in_doubt AND j.key_holds AND NOT j.force_send AS keyed, j.priority,
 		coalesce(j.next_attempt_at, j.lease_until) AS due, j.user_id, j.event_key, coalesce(j.to_address, '') AS address, coalesce(j.title, '') AS title,
 		coalesce(j.body, '') AS body, coalesce(j.category, '') AS category, coalesce(j.to_version, 0) AS address_version, j.slot,

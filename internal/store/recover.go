@@ -112,7 +112,8 @@ func (s *Store) doubtAll(ctx context.Context, o RecoverOptions, report *RecoverR
 	args := pgx.NamedArgs{"stopped_at": o.StoppedAt, "lost_since": o.LostSince, "run": run, "buckets": s.buckets, "limit": recoverBatch,
 		"channel": "", "priority": int16(0), "at": time.Time{}, "id": tidings.UUID{}}
 	for _, sql := range []string{recoverHeldSQL, recoverDueSQL} {
-		for n := recoverBatch; n == recoverBatch; {
+		// A batch can be short because somebody settled one of its tasks meanwhile: only an empty one is the end.
+		for n := 1; n > 0; {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}

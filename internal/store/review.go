@@ -198,9 +198,11 @@ func (s *Store) Resolve(ctx context.Context, r Resolution) error {
 func (s *Store) ResolveMany(ctx context.Context, all []Resolution) []error {
 	answers := make([]error, len(all))
 	for i, r := range all {
-		if answers[i] = context.Cause(ctx); answers[i] == nil {
-			answers[i] = s.Resolve(ctx, r)
+		if ctx.Err() != nil {
+			answers[i] = &tidings.Error{Code: tidings.Unavailable, Message: "resolve a task: there was no time left for it", Err: context.Cause(ctx)}
+			continue
 		}
+		answers[i] = s.Resolve(ctx, r)
 	}
 	return answers
 }

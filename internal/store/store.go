@@ -71,15 +71,18 @@ func coded(doing string, err error) error {
 		return err
 	}
 	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
 	switch {
+	case errors.As(err, &connect):
+		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: err}
 	case errors.As(err, &pg):
 		switch {
+		case pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC":
+			// The connection was ended by the server or a pooler, perhaps between the commit and the answer to it.
+			return &tidings.Error{Code: tidings.OutcomeUnknown, Message: fmt.Sprintf("%s: the database ended the connection (%s)", doing, pg.Code), Err: err}
 		case pg.Code == "23514" || pg.Code == "23502" || pg.Code[:2] == "22":
 			return tidings.Errorf(tidings.InvalidArgument, "%s: refused by the database: %s %s", doing, pg.Code, pg.ConstraintName)
-		case pg.Code == "57P01" || pg.Code == "57P02":
-			// The backend was ended, perhaps between its commit and the answer to it.
-			return &tidings.Error{Code: tidings.OutcomeUnknown, Message: fmt.Sprintf("%s: the database ended the connection (%s)", doing, pg.Code), Err: err}
-		case pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08":
+		case pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08" || pg.Code[:2] == "40":
 			return &tidings.Error{Code: tidings.Unavailable, Message: fmt.Sprintf("%s: the database is not available (%s)", doing, pg.Code), Err: err}
 		}
 		return &tidings.Error{Code: tidings.Internal, Message: fmt.Sprintf("%s: %s: %s", doing, pg.Code, pg.Message), Err: err}
@@ -87,10 +90,6 @@ func coded(doing string, err error) error {
 		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: err}
 	case errors.Is(err, pgx.ErrNoRows):
 		return &tidings.Error{Code: tidings.NotFound, Message: doing + ": not found", Err: err}
-	}
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
-		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: err}
 	}
 	return &tidings.Error{Code: tidings.OutcomeUnknown, Message: doing + ": the database's answer was lost", Err: err}
 }
