@@ -50,5 +50,7 @@ demo: ## the whole story, printed
 dev: ## a running server to play with, until stopped
 	go run ./cmd/tidings dev
 
+# For root the data of `make dev` lie elsewhere, behind a link.
 clean: ## what the targets above left behind
+	@pg=$$(readlink .tidings/pg); case "$$pg" in /var/tmp/tidings-*|/tmp/tidings-*) rm -rf "$$pg";; esac
 	rm -rf bin lab/evidence .tidings

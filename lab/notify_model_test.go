@@ -114,7 +114,7 @@ func newModel(r *rapid.T, ctx context.Context, pool *pgxpool.Pool, moves map[str
 			l.Settle = time.Hour
 		}
 		if p.horizon {
-			l.Horizon = 3 * time.Hour
+			l.Horizon = 3*time.Hour + l.Lease // judged for the end of the lease
 		}
 		m.lanes = append(m.lanes, l)
 	}

@@ -45,7 +45,7 @@ func (c *channelListCmd) Run(e *env) error {
 func afterUnknown(c *api.Contract) string {
 	switch {
 	case c == nil:
-		return "not configured here"
+		return "not served here"
 	case c.Key != nil:
 		return fmt.Sprintf("same key for %v", time.Duration(c.Key.WindowS)*time.Second)
 	case c.Query != nil:
@@ -66,11 +66,7 @@ func (c *channelPauseCmd) Run(e *env) error {
 	if c.For > 0 {
 		in["until"] = time.Now().Add(c.For)
 	}
-	if err := c.call(e, http.MethodPost, "/v1/channels/"+url.PathEscape(c.Channel)+"/pause", in, nil); err != nil {
-		return err
-	}
-	fmt.Fprintf(e.stdout, "%s is paused\n", c.Channel)
-	return nil
+	return c.say(e, c.Channel, "pause", in, "is paused")
 }
 
 type channelResumeCmd struct {
@@ -79,9 +75,20 @@ type channelResumeCmd struct {
 }
 
 func (c *channelResumeCmd) Run(e *env) error {
-	if err := c.call(e, http.MethodPost, "/v1/channels/"+url.PathEscape(c.Channel)+"/resume", nil, nil); err != nil {
+	return c.say(e, c.Channel, "resume", nil, "is not paused (any more)")
+}
+
+// say asks for a verb on a channel and prints what holds then.
+func (r remote) say(e *env, channel, verb string, in any, holds string) error {
+	var answer struct {
+		Note string `json:"note"`
+	}
+	if err := r.call(e, http.MethodPost, "/v1/channels/"+url.PathEscape(channel)+"/"+verb, in, &answer); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.stdout, "%s is resumed\n", c.Channel)
+	fmt.Fprintf(e.stdout, "%s %s\n", channel, holds)
+	if answer.Note != "" {
+		fmt.Fprintln(e.stdout, "note:", answer.Note)
+	}
 	return nil
 }

@@ -28,14 +28,18 @@ func TestUsage(t *testing.T) {
 	if out := want(t, exitDone, "config"); !strings.Contains(out, "TIDINGS_DATABASE_URL") {
 		t.Errorf("the settings are %s", out)
 	}
+	if out := want(t, exitDone, "help", "review"); !strings.Contains(out, "resolve") {
+		t.Errorf("the help about reviews is %s", out)
+	}
 	for _, args := range [][]string{{}, {"sreve"}, {"serve", "--listem", "x"}, {"serve", "--roles", "judge"}, {"key", "create", "x"},
 		{"notify", "u", "e"}, {"serve", "--config", "/nonexistent/tidings.yaml"}, {"review", "resolve", "PERHAPS", "x"}} {
 		want(t, exitUsage, args...)
 	}
 	want(t, exitError, "serve", "--database-url", "postgres://x@127.0.0.1:1/x", "--roles", "api")
+	want(t, exitUsage, "serve", "--database-url", "postgres://x@127.0.0.1:1/x") // a worker without channels
 	want(t, exitError, "migrate", "--database-url", "postgres://x@127.0.0.1:1/x")
 	want(t, exitError, "review", "--url", "http://127.0.0.1:1", "--key", "x")
-	want(t, exitNo, "notify", "cancel", "no-id", "--url", "http://127.0.0.1:1", "--key", "x")
+	want(t, exitUsage, "notify", "cancel", "no-id", "--url", "http://127.0.0.1:1", "--key", "x")
 }
 
 // A flag wins over the environment, the environment over the file, the file over the default.
@@ -73,7 +77,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("a database without a schema: %s", out)
 	}
 	want(t, exitDone, with(db, "migrate")...)
-	want(t, exitNo, with(db, "key", "create", "ops", "--scopes", "everything")...)
+	want(t, exitUsage, with(db, "key", "create", "ops", "--scopes", "everything")...)
 	key := decode[map[string]any](t, want(t, exitDone, with(db, "key", "create", "ops", "--scopes", "all", "--json")...))
 
 	dir := t.TempDir()
@@ -92,12 +96,20 @@ func TestCommands(t *testing.T) {
 	if out := want(t, exitDone, with(api, "notify", "u-ana", "e-1", "--body", "c")...); !strings.Contains(out, "existed with other content") {
 		t.Errorf("the same event again: %s", out)
 	}
-	if out := want(t, exitNo, with(api, "notify", "u ana", "e-1", "--body", "c")...); !strings.Contains(out, "INVALID_ARGUMENT") {
+	if out := want(t, exitUsage, with(api, "notify", "u ana", "e-1", "--body", "c")...); !strings.Contains(out, "user has the byte") {
 		t.Errorf("a bad user: %s", out)
 	}
 	want(t, exitNo, with(api, "notify", "show", "u-ana", "e-2")...)
 	shown := decode[map[string]any](t, want(t, exitDone, with(api, "notify", "show", "u-ana", "e-1", "--json")...))
-	want(t, exitDone, with(api, "notify", "cancel", shown["id"].(string))...)
+	if out := want(t, exitDone, with(api, "notify", "cancel", shown["id"].(string))...); out != "cancelled\n" {
+		t.Errorf("a cancellation: %s", out)
+	}
+	if out := want(t, exitDone, with(api, "notify", "cancel", shown["id"].(string))...); !strings.Contains(out, "before") {
+		t.Errorf("a second cancellation: %s", out)
+	}
+	if out := want(t, exitDone, with(api, "notify", "show", "u-ana", "e-1")...); !strings.Contains(out, "expires 2") || !strings.Contains(out, "cancelled 2") {
+		t.Errorf("a cancelled notification: %s", out)
+	}
 	want(t, exitNo, "notify", "show", "u-ana", "e-1", "--url", api[1], "--key", "tdk_unknown")
 
 	if out := want(t, exitDone, with(api, "channel", "list")...); !strings.Contains(out, "same key for 24h") || !strings.Contains(out, "a person") {
@@ -107,26 +119,37 @@ func TestCommands(t *testing.T) {
 	if out := want(t, exitDone, with(api, "channel")...); !strings.Contains(out, "the provider has trouble (ops:eve)") {
 		t.Errorf("the paused channel: %s", out)
 	}
-	want(t, exitNo, with(api, "channel", "pause", "fax", "--reason", "x")...)
+	for _, args := range [][]string{{"channel", "pause", "fax", "--reason", "x"}, {"channel", "resume", "fax"}} {
+		if out := want(t, exitDone, with(api, args...)...); !strings.Contains(out, "no channel of this process") {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
 	want(t, exitDone, with(api, "channel", "resume", "push")...)
 
 	tasks := park(t, url, 3)
 	if out := want(t, exitDone, with(api, "review", "--limit", "2")...); !strings.Contains(out, "more: --after") || strings.Count(out, "plain") != 2 {
 		t.Errorf("the reviews: %s", out)
 	}
-	if out := want(t, exitDone, with(api, "review", "show", tasks[0])...); !strings.Contains(out, "TIMEOUT") {
+	if out := want(t, exitDone, with(api, "review", "show", tasks[0])...); !strings.Contains(out, "ended as TIMEOUT") || !strings.Contains(out, "only you can find out") ||
+		!strings.Contains(out, "u-0-pager") || !strings.Contains(out, "the text of it") || strings.Contains(out, "the provider's id ") {
 		t.Errorf("a review: %s", out)
 	}
 	if out := want(t, exitNo, with(api, "review", "resolve", "SENT", tasks[0], "--attempt-count", "9")...); !strings.Contains(out, "CONFLICT") {
 		t.Errorf("a stale page: %s", out)
 	}
-	want(t, exitDone, with(api, "review", "resolve", "SENT", tasks[0], "--note", "seen in the provider's console")...)
-	want(t, exitNo, with(api, "review", "resolve", "FAILED", tasks[0])...)
-	want(t, exitNo, with(api, "review", "resolve", "FAILED")...)
-	if out := want(t, exitDone, with(api, "review", "resolve", "FAILED", "--all", "--channel", "plain")...); !strings.Contains(out, "2 resolved as FAILED, 0 refused") {
+	if out := want(t, exitUsage, with(api, "review", "resolve", "SENT", tasks[0])...); !strings.Contains(out, "ended as TIMEOUT") || !strings.Contains(out, "--attempt-count 1") {
+		t.Errorf("a task that was not looked at: %s", out)
+	}
+	want(t, exitDone, with(api, "review", "resolve", "sent", tasks[0], "--attempt-count", "1", "--note", "seen in the provider's console")...)
+	want(t, exitNo, with(api, "review", "resolve", "FAILED", tasks[0], "--attempt-count", "2")...)
+	want(t, exitUsage, with(api, "review", "resolve", "FAILED")...)
+	if out := want(t, exitUsage, with(api, "review", "resolve", "FAILED", "--all")...); !strings.Contains(out, "settle 2 tasks as FAILED") {
+		t.Errorf("in bulk without a yes: %s", out)
+	}
+	if out := want(t, exitDone, with(api, "review", "resolve", "FAILED", "--all", "--yes", "--channel", "plain")...); !strings.Contains(out, "2 resolved as FAILED, 0 refused") {
 		t.Errorf("resolved in bulk: %s", out)
 	}
-	if out := want(t, exitDone, with(api, "review", "resolve", "FAILED", "--all")...); !strings.Contains(out, "0 resolved") {
+	if out := want(t, exitDone, with(api, "review", "resolve", "FAILED", "--all", "--yes")...); !strings.Contains(out, "0 resolved") {
 		t.Errorf("resolved nothing: %s", out)
 	}
 
@@ -141,7 +164,9 @@ func TestCommands(t *testing.T) {
 		t.Errorf("verify as JSON: %v", report)
 	}
 
-	want(t, exitDone, with(db, "recover", "--lossless")...)
+	if out := want(t, exitDone, with(db, "recover", "--lossless")...); !strings.Contains(out, "no worker may run") {
+		t.Errorf("a recovery beside a running server: %s", out)
+	}
 	if out := want(t, exitDone, with(db, "recover", "--lost-since", "2026-01-01T00:00:00Z")...); !strings.Contains(out, "generation") {
 		t.Errorf("recover: %s", out)
 	}
@@ -176,10 +201,10 @@ func park(t testing.TB, url string, n int) (ids []string) {
 	defer s.Pool().Close()
 	for i := range n {
 		user := fmt.Sprintf("u-%d", i)
-		if _, err := s.PutPref(t.Context(), user, store.Pref{Channel: "plain", Address: user, Enabled: true}, nil); err != nil {
+		if _, err := s.PutPref(t.Context(), user, store.Pref{Channel: "plain", Address: user + "-pager", Enabled: true}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := outbox.Notify(t.Context(), s.Pool(), tidings.Notification{User: user, EventKey: "e", Body: "b", TTL: tidings.Seconds(time.Hour)}); err != nil {
+		if _, err := outbox.Notify(t.Context(), s.Pool(), tidings.Notification{User: user, EventKey: "e", Body: "the text of it", TTL: tidings.Seconds(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}

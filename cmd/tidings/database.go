@@ -68,6 +68,14 @@ func (c *recoverCmd) Run(e *env) error {
 		return err
 	}
 	defer close()
+	others, err := s.Others(e.ctx)
+	if err != nil {
+		return err
+	}
+	if others.Sessions+others.Leases > 0 {
+		fmt.Fprintf(e.stderr, "warning: no worker may run during a recovery; connected to this database: %s of tidings; held under a lease that is not over: %s\n",
+			count(others.Sessions, "other session"), count(others.Leases, "task"))
+	}
 	options := store.RecoverOptions{Lossless: c.Lossless}
 	if !c.StoppedAt.IsZero() {
 		options.StoppedAt = &c.StoppedAt
@@ -80,8 +88,8 @@ func (c *recoverCmd) Run(e *env) error {
 		return err
 	}
 	return c.print(e, report, func() {
-		fmt.Fprintf(e.stdout, "in doubt now: %d tasks that a worker held, %d that were scheduled, %d of which had been in doubt before\n",
-			report.Sending, report.Pending+report.Unknown, report.Unknown)
+		fmt.Fprintf(e.stdout, "in doubt now: %s that a worker held, %d that were scheduled, %d of which had been in doubt before\n",
+			count(report.Sending, "task"), report.Pending+report.Unknown, report.Unknown)
 		fmt.Fprintf(e.stdout, "generation %d on system %s, timeline %d\n", report.Generation, report.Lineage.SystemIdentifier, report.Lineage.Timeline)
 	})
 }
@@ -123,6 +131,7 @@ func (c *purgeCmd) Run(e *env) error {
 		}
 	}
 	return c.print(e, done, func() {
-		fmt.Fprintf(e.stdout, "%d notifications emptied, %d keys forgotten, %d receipts deleted\n", done["purged"], done["forgotten"], done["receipts"])
+		fmt.Fprintf(e.stdout, "%s emptied, %s forgotten, %s deleted\n",
+			count(done["purged"], "notification"), count(done["forgotten"], "key"), count(done["receipts"], "receipt"))
 	})
 }

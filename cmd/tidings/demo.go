@@ -27,11 +27,17 @@ const (
 	demoPatience = 20 * time.Second // for one scene
 )
 
+// errInterrupted is the end of a demo that was told to stop.
+var errInterrupted = errors.New("interrupted")
+
 // Run plays the scenes on a database of their own.
 func (demoCmd) Run(e *env) (err error) {
 	began := time.Now()
 	fmt.Fprintln(e.stdout, "Starting PostgreSQL, the API, a worker, a mail server, a webhook receiver and three scripted providers.")
 	box, err := sandbox.Start(e.ctx, sandbox.Options{})
+	if e.ctx.Err() != nil {
+		return errInterrupted
+	}
 	if err != nil {
 		return err
 	}
@@ -56,12 +62,13 @@ func (demoCmd) Run(e *env) (err error) {
 	var wrong []string
 	for i, sc := range scenes {
 		fmt.Fprintf(e.stdout, "\n%d. %s\n", i+1, sc.title)
-		if err := st.play(i+1, sc); err != nil {
+		err := st.play(i+1, sc)
+		if e.ctx.Err() != nil {
+			return errInterrupted
+		}
+		if err != nil {
 			fmt.Fprintf(e.stdout, "   WRONG: %v\n", err)
 			wrong = append(wrong, fmt.Sprintf("scene %d: %v", i+1, err))
-		}
-		if err := e.ctx.Err(); err != nil {
-			return err
 		}
 	}
 	findings, err := s.Store().Verify(e.ctx)
@@ -202,10 +209,17 @@ func (st *stage) reach(e *env, user, channel string, enabled bool) error {
 
 // await reads a user's notification until all its tasks are done.
 func (st *stage) await(e *env, user string, done func(api.Task) bool) ([]api.Task, error) {
+	var seen []string // the last that was seen
 	for {
 		n, err := st.api.find(e, user, "order-1001-shipped")
-		if err != nil {
+		if err != nil && e.ctx.Err() == nil {
 			return nil, fmt.Errorf("wait for the end: %w", err)
+		}
+		if err == nil {
+			seen = nil
+			for _, t := range n.Tasks {
+				seen = append(seen, fmt.Sprintf("%s %s → %s", t.Channel, attempts(t), state(t.Task)))
+			}
 		}
 		open := 0
 		for _, t := range n.Tasks {
@@ -213,12 +227,12 @@ func (st *stage) await(e *env, user string, done func(api.Task) bool) ([]api.Tas
 				open++
 			}
 		}
-		if open == 0 {
+		if err == nil && open == 0 {
 			return n.Tasks, nil
 		}
 		select {
 		case <-e.ctx.Done():
-			return nil, fmt.Errorf("%d tasks were not done in time: %v", open, n.Tasks)
+			return nil, fmt.Errorf("it was not done in time: %s", strings.Join(seen, "; "))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -107,7 +107,7 @@ func seed(ctx context.Context, s *store.Store, user string) error {
 	if err != nil || len(prefs) > 0 {
 		return err
 	}
-	for channel, address := range map[string]string{"email": "ana@example.test", "webhook": "ana", "push": "ana-phone", "sms": "+15550100"} {
+	for channel, address := range map[string]string{"email": "ana@example.test", "webhook": "ana", "push": "ana-phone", "sms": "+15550100", "plain": "ana-pager"} {
 		if _, err := s.PutPref(ctx, user, store.Pref{Channel: channel, Address: address, Enabled: true}, nil); err != nil {
 			return err
 		}
@@ -128,22 +128,29 @@ func (c *devCmd) welcome(e *env, box *sandbox.Sandbox, url, key string) {
 	p("database   %s   kept in %s", box.DatabaseURL(), c.Dir)
 	p("API key    %s", key)
 	p("")
-	p("Tell %s something, on every channel:", devUser)
+	// A key that was used is a duplicate: the time makes those of this run new.
+	order := time.Now().Format("order-0102-150405")
+	submit := func(event, more string) {
+		p(`  curl -sS %s/v1/notifications -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' \`, url, key)
+		p(`    -d '{"user":"%s","event_key":"%s-%s","title":"Your order","body":"Your order: %s.","ttl_s":3600%s}'`, devUser, order, event, event, more)
+	}
+	p("Tell %s something, on every channel, and see what became of it:", devUser)
 	p("")
-	p(`  curl -sS %s/v1/notifications -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' \`, url, key)
-	p(`    -d '{"user":"%s","event_key":"order-1001-shipped","title":"Your order","body":"Order 1001 is on its way.","ttl_s":3600}'`, devUser)
-	p("")
-	p("See what became of it:")
-	p("")
-	p(`  curl -sS '%s/v1/notifications?user=%s&event_key=order-1001-shipped' -H 'Authorization: Bearer %s'`, url, devUser, key)
+	submit("shipped", "")
+	p(`  curl -sS '%s/v1/notifications?user=%s&event_key=%s-shipped' -H 'Authorization: Bearer %s'`, url, devUser, order, key)
 	p("")
 	p("Let the next answer of the push provider come too late, and see what the worker makes of it:")
 	p("")
 	p(`  curl -sS %s/script -d '{"mode":"push","steps":[{"do":"accept","delay_ms":5000}]}'`, box.Doubles.URL())
+	submit("delayed", `,"channels":["push"]`)
+	p(`  curl -sS '%s/v1/notifications?user=%s&event_key=%s-delayed' -H 'Authorization: Bearer %s'`, url, devUser, order, key)
 	p("")
-	p("The commands notify, review and channel work with:")
+	p("Let a provider that can neither recognise a repeat nor be asked take a message and never answer. After some seconds a person has to look:")
 	p("")
+	p(`  curl -sS %s/script -d '{"mode":"plain","steps":[{"do":"hang"}]}'`, box.Doubles.URL())
+	submit("lost", `,"channels":["plain"]`)
 	p("  export TIDINGS_URL=%s TIDINGS_KEY=%s", url, key)
+	p("  tidings review list      # also: review show TASK, review resolve SENT TASK, notify show USER EVENT, channel list")
 	p("")
 	p("Ctrl-C stops everything.")
 	p("")

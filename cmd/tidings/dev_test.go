@@ -55,7 +55,7 @@ func TestDev(t *testing.T) {
 	var shown string
 	await(t, "every channel to be SENT", func() bool {
 		shown = want(t, exitDone, with(api, "notify", "show", "u-ana", "order-1001-shipped")...)
-		return strings.Count(shown, "SENT") == 4
+		return strings.Count(shown, "SENT") == 5
 	}, func() string { return shown })
 	p.says("mail for ana@example.test: Your order — Order 1001 is on its way.", "webhook, signature verified:")
 	stop(p, postgres)
@@ -90,7 +90,7 @@ func TestDevTakesAFreePort(t *testing.T) {
 	go func() { _ = taken.Serve(listener) }() // ends with Close
 	defer taken.Close()
 	p := start(t, devDir(t), "dev", "--port", port, "--smtp-port", port, "--receiver-port", "0", "--doubles-port", "0")
-	p.says("port "+port+" is taken: the API has another", "port "+port+" is taken: the mail server has another", "Ctrl-C")
+	p.says("port "+port+" is taken: there is another one for the API", "port "+port+" is taken: there is another one for the mail server", "Ctrl-C")
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -137,6 +137,21 @@ func TestDemo(t *testing.T) {
 		if !strings.Contains(out, line) {
 			t.Errorf("the demo does not say %q:\n%s", line, out)
 		}
+	}
+}
+
+// A demo that is told to stop says so, and no scene is called wrong.
+func TestDemoInterrupted(t *testing.T) {
+	p := start(t, t.TempDir(), "demo")
+	p.says("1. All is well")
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != exitError || !strings.HasSuffix(p.text(), "tidings: interrupted\n") || strings.Contains(p.text(), "WRONG") {
+		t.Errorf("it exits with %d:\n%s", code, p.text())
+	}
+	if left := p.marked(); len(left) > 0 {
+		t.Errorf("it leaves the processes %v", left)
 	}
 }
 

@@ -32,6 +32,9 @@ func (c *keyCreateCmd) Run(e *env) error {
 		c.Scopes = store.Scopes
 	}
 	secret, id, err := s.CreateKey(e.ctx, c.Name, c.Scopes)
+	if tidings.ErrorCode(err) == tidings.InvalidArgument {
+		return usage(err)
+	}
 	if err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ type keyRevokeCmd struct {
 func (c *keyRevokeCmd) Run(e *env) error {
 	id, err := tidings.ParseUUID(c.ID)
 	if err != nil {
-		return err
+		return usage(err)
 	}
 	s, close, err := c.open(e)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/internal/server"
 )
 
 // The exit codes.
@@ -54,6 +55,23 @@ type env struct {
 	stderr io.Writer
 }
 
+// usageError is what another command line mends: nothing was asked of anybody.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// usage makes err a usageError, in words without a code.
+func usage(err error) error {
+	var coded *tidings.Error
+	if errors.As(err, &coded) {
+		err = errors.New(coded.Message)
+	}
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
 // errNo is an answer of no that has been printed already.
 var errNo = errors.New("no")
 
@@ -74,20 +92,27 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "tidings:", err)
 		return exitError
 	}
+	if len(args) > 0 && args[0] == "help" { // tidings help review
+		args = append(args[1:len(args):len(args)], "--help")
+	}
 	command, err := parser.Parse(args)
 	if exited >= 0 {
 		return exited // --help has been printed
 	}
-	if err != nil {
-		fmt.Fprintf(stderr, "tidings: %v\nSee tidings --help.\n", err)
-		return exitUsage
+	if err == nil {
+		err = command.Run(&env{ctx: ctx, stdout: stdout, stderr: stderr})
+	} else {
+		err = usage(err)
 	}
-	err = command.Run(&env{ctx: ctx, stdout: stdout, stderr: stderr})
+	var wrong usageError
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errNo):
 		return exitNo
+	case errors.As(err, &wrong), errors.Is(err, server.ErrConfig):
+		fmt.Fprintf(stderr, "tidings: %v\nSee tidings --help.\n", err)
+		return exitUsage
 	}
 	fmt.Fprintln(stderr, "tidings:", err)
 	switch tidings.ErrorCode(err) {
@@ -109,11 +134,13 @@ func (versionCmd) Run(e *env) error {
 	return nil
 }
 
+const unreleased = "unreleased"
+
 // version is what the toolchain stamped into the binary: the module's version, or the commit that it was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return unreleased
 	}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
@@ -123,5 +150,5 @@ func version() string {
 			return s.Value
 		}
 	}
-	return "development"
+	return unreleased
 }

@@ -49,12 +49,12 @@ func (c *notifySubmitCmd) Run(e *env) error {
 	if len(c.Body) > 1 && c.Body[0] == '@' {
 		text, err := os.ReadFile(c.Body[1:])
 		if err != nil {
-			return fmt.Errorf("read the body: %w", err)
+			return usage(fmt.Errorf("read the body: %w", err))
 		}
 		n.Body = string(text)
 	}
 	if err := n.Check(); err != nil {
-		return err
+		return usage(err)
 	}
 	var answer tidings.Notified
 	if err := c.call(e, http.MethodPost, "/v1/notifications", n, &answer); err != nil {
@@ -68,9 +68,9 @@ func (c *notifySubmitCmd) Run(e *env) error {
 		case answer.PayloadDiffers:
 			what = "existed with other content, which stands"
 		}
-		fmt.Fprintf(e.stdout, "%s %s, %d tasks\n", answer.ID, what, answer.Tasks)
+		fmt.Fprintf(e.stdout, "%s %s, %s\n", answer.ID, what, count(answer.Tasks, "task"))
 		if answer.Created && answer.Tasks == 0 {
-			fmt.Fprintln(e.stdout, "the user has no enabled channel: nobody is told")
+			fmt.Fprintln(e.stdout, "the user had no enabled channel of these: nobody is told, and a channel that is added later does not change that")
 		}
 	})
 }
@@ -89,6 +89,18 @@ func (c *notifyShowCmd) Run(e *env) error {
 	}
 	return c.print(e, n, func() {
 		fmt.Fprintf(e.stdout, "%s for %s: %s\n", n.EventKey, n.User, n.ID)
+		times := "created " + when(n.CreatedAt)
+		if n.NotBefore != nil {
+			times += ", not before " + when(*n.NotBefore)
+		}
+		times += ", expires " + when(n.ExpiresAt)
+		if n.CancelledAt != nil {
+			times += ", cancelled " + when(*n.CancelledAt)
+		}
+		if n.PurgedAt != nil {
+			times += ", purged " + when(*n.PurgedAt)
+		}
+		fmt.Fprintln(e.stdout, times)
 		printTasks(e.stdout, n.Tasks)
 	})
 }
@@ -107,10 +119,17 @@ type notifyCancelCmd struct {
 func (c *notifyCancelCmd) Run(e *env) error {
 	id, err := tidings.ParseUUID(c.ID)
 	if err != nil {
+		return usage(err)
+	}
+	var answer struct {
+		Cancelled bool `json:"cancelled"`
+	}
+	if err := c.call(e, http.MethodPost, "/v1/notifications/"+id.String()+"/cancel", nil, &answer); err != nil {
 		return err
 	}
-	if err := c.call(e, http.MethodPost, "/v1/notifications/"+id.String()+"/cancel", nil, nil); err != nil {
-		return err
+	if !answer.Cancelled {
+		fmt.Fprintln(e.stdout, "was cancelled before")
+		return nil
 	}
 	fmt.Fprintln(e.stdout, "cancelled")
 	return nil

@@ -24,6 +24,17 @@ func table(w io.Writer, rows func(row func(cells ...any))) {
 	t.Flush()
 }
 
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// when is an instant as it is printed everywhere.
+func when(t time.Time) string { return t.Format(time.RFC3339) }
+
 // printTasks writes tasks with what their journals say.
 func printTasks(w io.Writer, tasks []api.Task) {
 	table(w, func(row func(...any)) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ func (r remote) call(e *env, method, path string, in, out any) error {
 	}
 	req, err := http.NewRequestWithContext(e.ctx, method, strings.TrimSuffix(r.URL, "/")+path, body)
 	if err != nil {
-		return tidings.Errorf(tidings.InvalidArgument, "--url is not a URL")
+		return usage(errors.New("--url is not a URL"))
 	}
 	req.Header.Set("Authorization", "Bearer "+r.Key)
 	if in != nil {
@@ -54,6 +55,10 @@ func (r remote) call(e *env, method, path string, in, out any) error {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
 			lost = tidings.Unavailable // nothing was asked
+		}
+		var named *url.Error
+		if errors.As(err, &named) {
+			err = named.Err // without the URL again
 		}
 		return tidings.Errorf(lost, "ask %s: %w", r.URL, err)
 	}

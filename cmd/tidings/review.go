@@ -1,11 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/api"
@@ -14,7 +15,7 @@ import (
 
 type reviewCmd struct {
 	List    reviewListCmd    `cmd:"" default:"withargs" help:"List the tasks that wait for a person, oldest doubt first."`
-	Show    reviewShowCmd    `cmd:"" help:"Show a task with its journal."`
+	Show    reviewShowCmd    `cmd:"" help:"Show a task: content, address, journal, what is unknown, and what the provider promises."`
 	Resolve reviewResolveCmd `cmd:"" help:"Settle tasks: one by its id, or all that a filter finds."`
 }
 
@@ -71,36 +72,41 @@ func (c *reviewShowCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return c.print(e, t, func() {
-		fmt.Fprintf(e.stdout, "%s for %s on %s: %s\n", t.EventKey, t.User, place(t.Channel, t.Slot), state(t.Task))
-		fmt.Fprintf(e.stdout, "reference at the provider: %s, its id: %s\n", t.ID.Key(), t.ProviderMsgID)
-		fmt.Fprintf(e.stdout, "expires %s\n", t.ExpiresAt.Format(time.RFC3339))
-		table(e.stdout, func(row func(...any)) {
-			row("N", "ACTION", "STARTED", "OUTCOME", "BY", "DETAIL")
-			for _, a := range t.Attempts {
-				row(a.N, a.Action, a.StartedAt.Format(time.RFC3339), a.Outcome, a.Worker, a.Detail)
-			}
-		})
-	})
+	return c.print(e, t, func() { printReview(e.stdout, t) })
 }
 
 // task reads a task.
-func (r remote) task(e *env, text string) (t store.TaskDetail, err error) {
+func (r remote) task(e *env, text string) (t api.Review, err error) {
 	id, err := tidings.ParseUUID(text)
 	if err != nil {
-		return t, err
+		return t, usage(err)
 	}
 	return t, r.call(e, http.MethodGet, "/v1/reviews/"+id.String(), nil, &t)
+}
+
+// verb is what a person says about a task, in any case of letters.
+type verb string
+
+// UnmarshalText reads one of api.Verbs.
+func (v *verb) UnmarshalText(text []byte) error {
+	for _, known := range api.Verbs {
+		if strings.EqualFold(string(text), known) {
+			*v = verb(known)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is none of %s", text, strings.Join(api.Verbs, ", "))
 }
 
 type reviewResolveCmd struct {
 	remote
 	asJSON
 	reviewFilter
-	State        string `arg:"" enum:"SENT,FAILED,resend" help:"SENT: it was sent. FAILED: it was not. resend: send it once more, a second copy is acceptable."`
+	State        verb   `arg:"" help:"SENT: it was sent. FAILED: it was not. resend: send it once more, a second copy is acceptable."`
 	Task         string `arg:"" optional:"" help:"The task's id."`
+	AttemptCount *int   `help:"The attempt count of the page that you saw, for one task. Without it the page is shown and nothing is settled."`
 	All          bool   `help:"Instead of one task: all on the page that --channel, --user, --limit and --after describe."`
-	AttemptCount int    `default:"-1" help:"The attempt count that you saw. Default: the one that is read right before."`
+	Yes          bool   `help:"With --all: settle them. Each with the attempt count that is read right before, so nobody has seen it."`
 	Note         string `help:"Why; stands in the journal."`
 }
 
@@ -108,21 +114,35 @@ func (c *reviewResolveCmd) Run(e *env) error {
 	var resolutions []api.TaskResolution
 	switch {
 	case c.All == (c.Task != ""):
-		return tidings.Errorf(tidings.InvalidArgument, "name a task, or give --all")
+		return usage(errors.New("name a task, or give --all"))
+	case c.All && c.AttemptCount != nil:
+		return usage(errors.New("--attempt-count is for one task"))
 	case c.All:
 		page, err := c.list(e, c.remote)
 		if err != nil {
 			return err
 		}
-		for _, t := range page.Reviews {
-			resolutions = append(resolutions, c.resolution(t.Task))
+		if !c.Yes {
+			return usage(fmt.Errorf("that would settle %s as %s: add --yes", count(len(page.Reviews), "task"), c.State))
 		}
-	default:
+		for _, t := range page.Reviews {
+			resolutions = append(resolutions, c.resolution(t.ID, t.AttemptCount))
+		}
+	case c.AttemptCount == nil:
 		t, err := c.task(e, c.Task)
 		if err != nil {
 			return err
 		}
-		resolutions = append(resolutions, c.resolution(t.Task))
+		if err := c.print(e, t, func() { printReview(e.stdout, t) }); err != nil {
+			return err
+		}
+		return usage(fmt.Errorf("nothing is settled yet: if that is what you know of it, repeat with --attempt-count %d", t.AttemptCount))
+	default:
+		id, err := tidings.ParseUUID(c.Task)
+		if err != nil {
+			return usage(err)
+		}
+		resolutions = append(resolutions, c.resolution(id, *c.AttemptCount))
 	}
 	var answer struct {
 		Results []api.Resolved `json:"results"`
@@ -153,10 +173,6 @@ func (c *reviewResolveCmd) Run(e *env) error {
 	return err
 }
 
-func (c *reviewResolveCmd) resolution(t store.Task) api.TaskResolution {
-	count := c.AttemptCount
-	if count < 0 {
-		count = t.AttemptCount
-	}
-	return api.TaskResolution{Task: t.ID, Resolution: api.Resolution{State: c.State, Note: c.Note, AttemptCount: count}}
+func (c *reviewResolveCmd) resolution(task tidings.UUID, attempts int) api.TaskResolution {
+	return api.TaskResolution{Task: task, Resolution: api.Resolution{State: string(c.State), Note: c.Note, AttemptCount: attempts}}
 }

@@ -120,6 +120,7 @@ func TestRefusalNamesTheField(t *testing.T) {
 		{"/v1/notifications", one(`,"ttl_s":5,"not_before":7`), "not_before is not a time"},
 		{"/v1/notifications", one(`,"ttl_s":5,"title":[]`), "title cannot be an array"},
 		{"/v1/notifications", `{"notifications":[` + one(`,"ttl_s":5`) + `,` + one(`,"ttl_s":5,"not_before":"soon"`) + `]}`, "notifications[1]: not_before is not a time"},
+		{"/v1/notifications", `{"notifications":[` + one(`,"ttl_s":5`) + `,` + one(``) + `]}`, "notification 1: ttl_s is missing"},
 		{"/v1/reviews/5", `{"state":"SENT","attempt_count":1}`, "an id of 1 characters is not a UUID"},
 	} {
 		a := f.want(400, "POST", c.target, c.body)

@@ -160,6 +160,11 @@ func (a *API) notifications() {
 			"application/json": {Schema: &huma.Schema{Ref: "#/components/schemas/Notified"}}}}},
 		DefaultStatus: http.StatusOK},
 		[]string{store.ScopeNotify}, func(ctx context.Context, in *submitIn) (*submitOut, error) {
+			if !in.Body.many { // a list's refusal says which
+				if err := in.Body.items[0].Check(); err != nil {
+					return nil, err
+				}
+			}
 			answers, err := a.submit(ctx, in.Body.items)
 			if err != nil {
 				return nil, err

@@ -52,7 +52,7 @@ func problemOf(err error) *Problem {
 	var e *tidings.Error
 	if errors.As(err, &e) {
 		if code != tidings.Internal {
-			p.Detail = e.Message
+			p.Detail = plain(code, e.Message)
 		}
 		if e.RetryAfter > 0 {
 			p.AfterMS = e.RetryAfter.Milliseconds()
@@ -102,9 +102,9 @@ func (*Problem) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	return s
 }
 
-// plain takes the code from the message of an error of ours that huma quotes: the problem has it already.
-func plain(message string) string {
-	return strings.ReplaceAll(message, string(tidings.InvalidArgument)+": ", "")
+// plain takes the code from a message that quotes an error of ours: the problem has it already.
+func plain(code tidings.Code, message string) string {
+	return strings.ReplaceAll(message, string(code)+": ", "")
 }
 
 // huma makes its own refusals through these variables; what it would quote of the request is left out.
@@ -126,9 +126,9 @@ func init() {
 			switch {
 			case err == nil:
 			case errors.As(err, &d):
-				p.Faults = append(p.Faults, Fault{Location: d.ErrorDetail().Location, Message: plain(d.ErrorDetail().Message)})
+				p.Faults = append(p.Faults, Fault{Location: d.ErrorDetail().Location, Message: plain(code, d.ErrorDetail().Message)})
 			default:
-				p.Faults = append(p.Faults, Fault{Message: plain(err.Error())})
+				p.Faults = append(p.Faults, Fault{Message: plain(code, err.Error())})
 			}
 		}
 		if len(p.Faults) > 0 && code == tidings.InvalidArgument {

@@ -35,7 +35,7 @@ environment, the environment over the file, the file over the default. A key in 
 | flag | environment | key | default | |
 |---|---|---|---|---|
 `)
-	b.WriteString("| `--config` | | | | This file. |\n" +
+	b.WriteString("| `--config` | | | | The YAML file. |\n" +
 		"| `--migrate` | | | | Brings the database to this release's schema first. |\n")
 	for _, s := range settings() {
 		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s | %s |\n", s.flag, s.env, s.key, code(s.standard), s.help)

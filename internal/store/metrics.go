@@ -95,6 +95,23 @@ const horizonSQL = `WITH held AS MATERIALIZED (
 		coalesce(greatest(date_part('epoch', statement_timestamp() - min(h.since)), 0), 0), coalesce(max(h.xacts), 0)
 	  FROM held h`
 
+// Others are signs that a worker runs beside this process.
+type Others struct {
+	Sessions int // other sessions of this database whose application_name begins with tidings, as far as this role may see them
+	Leases   int // held tasks whose lease is not over; a worker that was just killed leaves such, too
+}
+
+// othersSQL looks at the sessions and, through task_lease, at the held tasks.
+const othersSQL = `SELECT (SELECT count(*) FROM pg_catalog.pg_stat_activity a
+		WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.application_name LIKE 'tidings%'),
+	(SELECT count(*) FROM tidings.task t WHERE t.state = 'SENDING' AND t.lease_until > statement_timestamp() AND t.bucket = ANY (@buckets::smallint[]))`
+
+// Others looks for workers. The store's own further connections count as others: ask before there are any.
+func (s *Store) Others(ctx context.Context) (o Others, err error) {
+	err = s.pool.QueryRow(ctx, othersSQL, pgx.NamedArgs{"buckets": s.buckets}).Scan(&o.Sessions, &o.Leases)
+	return o, unchanged("look for workers", err)
+}
+
 // Gauges reads the figures for the given channels, and for all others that have scheduled tasks: perhaps nobody serves those.
 func (s *Store) Gauges(ctx context.Context, channels []string) (Gauges, error) {
 	g := Gauges{InFlight: map[string]int{}, Review: map[string]int{}}

@@ -98,7 +98,7 @@ func Start(ctx context.Context, o Options) (_ *Sandbox, err error) {
 func (s *Sandbox) OnPort(what string, port int, start func(addr string) error) error {
 	err := start(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		s.Notes = append(s.Notes, fmt.Sprintf("port %d is taken: %s has another", port, what))
+		s.Notes = append(s.Notes, fmt.Sprintf("port %d is taken: there is another one for %s", port, what))
 		err = start("127.0.0.1:0")
 	}
 	if err != nil {
