@@ -30,7 +30,8 @@ const notifySQL = `SELECT a.position, a.id, a.created, a.tasks, a.payload_differ
 // A notification is identified by (User, EventKey). A duplicate, also a concurrent one, is an answer and never an error, so it
 // never aborts the caller's transaction. When the transaction that submitted first rolls back, the one that waited for it
 // creates the notification. Under REPEATABLE READ and SERIALIZABLE an original that was committed after the transaction's
-// snapshot cannot be seen: the answer is then Created false with an absent ID.
+// snapshot cannot be seen: the answer is then Created false with an absent ID. Under SERIALIZABLE PostgreSQL may still abort a
+// transaction that has read notifications itself, as it may any.
 //
 // Keys are sorted within one call. Two transactions that each call Notify more than once with the same keys in opposite order
 // can still deadlock; PostgreSQL then aborts one of them.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/tidings-project/tidings/internal/api"
@@ -35,10 +36,18 @@ func (c *channelListCmd) Run(e *env) error {
 				if ch.Pause != nil {
 					paused = fmt.Sprintf("%s (%s)", ch.Pause.Reason, ch.Pause.By)
 				}
-				row(ch.Name, afterUnknown(ch.Contract), ch.Health.Due, ago(ch.Health.OldestDue), ch.Health.InFlight, ch.Health.Review, paused)
+				row(ch.Name, afterUnknown(ch.Contract), most(ch.Health.Due), ago(ch.Health.OldestDue), most(ch.Health.InFlight), most(ch.Health.Review), paused)
 			}
 		})
 	})
+}
+
+// most is a count of a channel's health: they stop at 10001, which says "more".
+func most(n int) string {
+	if n > 10_000 {
+		return ">10000"
+	}
+	return strconv.Itoa(n)
 }
 
 // afterUnknown is what the contract leaves when an answer is lost.

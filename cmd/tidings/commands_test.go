@@ -37,6 +37,7 @@ func TestUsage(t *testing.T) {
 	}
 	want(t, exitError, "serve", "--database-url", "postgres://x@127.0.0.1:1/x", "--roles", "api")
 	want(t, exitUsage, "serve", "--database-url", "postgres://x@127.0.0.1:1/x") // a worker without channels
+	want(t, exitUsage, "verify", "--database-url", "postgres://x@127.0.0.1:port/x")
 	want(t, exitError, "migrate", "--database-url", "postgres://x@127.0.0.1:1/x")
 	want(t, exitError, "review", "--url", "http://127.0.0.1:1", "--key", "x")
 	want(t, exitUsage, "notify", "cancel", "no-id", "--url", "http://127.0.0.1:1", "--key", "x")

@@ -17,10 +17,11 @@ type database struct {
 
 // open checks the schema and opens a store. close it.
 func (d database) open(e *env) (s *store.Store, close func(), err error) {
-	if err := schema.Check(e.ctx, d.URL); err != nil {
+	if s, err = server.OpenStore(d.URL, 4); err != nil {
 		return nil, nil, err
 	}
-	if s, err = server.OpenStore(d.URL, 4); err != nil {
+	if err := schema.Check(e.ctx, d.URL); err != nil {
+		s.Pool().Close()
 		return nil, nil, err
 	}
 	return s, s.Pool().Close, nil

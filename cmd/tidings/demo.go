@@ -209,7 +209,7 @@ func (st *stage) reach(e *env, user, channel string, enabled bool) error {
 
 // await reads a user's notification until all its tasks are done.
 func (st *stage) await(e *env, user string, done func(api.Task) bool) ([]api.Task, error) {
-	var seen []string // the last that was seen
+	seen := []string{"nothing was seen of it"} // or what was seen last
 	for {
 		n, err := st.api.find(e, user, "order-1001-shipped")
 		if err != nil && e.ctx.Err() == nil {

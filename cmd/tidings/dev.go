@@ -139,7 +139,7 @@ func (c *devCmd) welcome(e *env, box *sandbox.Sandbox, url, key string) {
 	submit("shipped", "")
 	p(`  curl -sS '%s/v1/notifications?user=%s&event_key=%s-shipped' -H 'Authorization: Bearer %s'`, url, devUser, order, key)
 	p("")
-	p("Let the next answer of the push provider come too late, and see what the worker makes of it:")
+	p("Let the next answer of the push provider come too late, and see after some seconds what the worker makes of it:")
 	p("")
 	p(`  curl -sS %s/script -d '{"mode":"push","steps":[{"do":"accept","delay_ms":5000}]}'`, box.Doubles.URL())
 	submit("delayed", `,"channels":["push"]`)

@@ -99,22 +99,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if exited >= 0 {
 		return exited // --help has been printed
 	}
-	if err == nil {
-		err = command.Run(&env{ctx: ctx, stdout: stdout, stderr: stderr})
-	} else {
-		err = usage(err)
+	if err != nil {
+		fmt.Fprintf(stderr, "tidings: %v\nSee tidings --help.\n", err)
+		return exitUsage
 	}
+	err = command.Run(&env{ctx: ctx, stdout: stdout, stderr: stderr})
 	var wrong usageError
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errNo):
 		return exitNo
-	case errors.As(err, &wrong), errors.Is(err, server.ErrConfig):
-		fmt.Fprintf(stderr, "tidings: %v\nSee tidings --help.\n", err)
-		return exitUsage
 	}
 	fmt.Fprintln(stderr, "tidings:", err)
+	if errors.As(err, &wrong) || errors.Is(err, server.ErrConfig) {
+		return exitUsage
+	}
 	switch tidings.ErrorCode(err) {
 	case tidings.Unavailable, tidings.OutcomeUnknown, tidings.Internal: // any error without a code counts as Internal
 		return exitError

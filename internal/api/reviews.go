@@ -26,7 +26,7 @@ func unknown(t store.TaskDetail) string {
 	if !t.InDoubt {
 		return ""
 	}
-	for _, a := range slices.Backward(t.Attempts) {
+	for i, a := range slices.Backward(t.Attempts) {
 		switch {
 		case a.Outcome == tidings.RecoveredInDoubt:
 			return "whether it was sent in the time that a restore lost"
@@ -34,7 +34,11 @@ func unknown(t store.TaskDetail) string {
 		case a.Outcome == "":
 			return fmt.Sprintf("whether the provider accepts it: attempt %d is under way, or its worker is gone", a.N)
 		default:
-			return fmt.Sprintf("whether the provider accepted it: attempt %d to send it ended as %s, and an earlier one may be open, too", a.N, a.Outcome)
+			open := fmt.Sprintf("whether the provider accepted it: attempt %d to send it ended as %s", a.N, a.Outcome)
+			if slices.ContainsFunc(t.Attempts[:i], func(a store.Attempt) bool { return a.Action == tidings.ActionSend }) {
+				open += "; an earlier one may be open, too"
+			}
+			return open
 		}
 	}
 	return "whether the provider accepted it"

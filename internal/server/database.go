@@ -10,11 +10,11 @@ import (
 	"github.com/tidings-project/tidings/internal/store"
 )
 
-// OpenStore makes a store with a pool of its own, which the caller closes. It connects when it is used.
+// OpenStore makes a store with a pool of its own, which the caller closes. It connects when it is used. A URL that is none is an ErrConfig.
 func OpenStore(url string, conns int32) (*store.Store, error) {
 	c, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", err)
+		return nil, fmt.Errorf("%w: read the database URL: %w", ErrConfig, err)
 	}
 	c.MaxConns = conns
 	c.ConnConfig.ConnectTimeout = 5 * time.Second

@@ -52,10 +52,10 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 			s.Close()
 		}
 	}()
-	if err := schema.Check(ctx, cfg.DatabaseURL); err != nil {
+	if s.store, err = OpenStore(cfg.DatabaseURL, cfg.DatabaseConns); err != nil {
 		return nil, err
 	}
-	if s.store, err = OpenStore(cfg.DatabaseURL, cfg.DatabaseConns); err != nil {
+	if err := schema.Check(ctx, cfg.DatabaseURL); err != nil {
 		return nil, err
 	}
 	if err := s.store.EnsureLineage(ctx); err != nil {

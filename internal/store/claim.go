@@ -212,10 +212,12 @@ func (s *Store) claim(ctx context.Context, doing, sql string, args pgx.NamedArgs
 	return claimed, err
 }
 
+// scanClaimed reads a row of judge. The pointers are to the plain types behind the named ones: pgx reads those without reflection.
 func scanClaimed(row pgx.CollectableRow) (c Claimed, err error) {
-	err = row.Scan(&c.ID, &c.Token, &c.State, &c.Held.Action, &c.Held.InDoubt, &c.Held.Forced, &c.Held.Budget, &c.Held.Fallback,
-		&c.Held.Conclusive, &c.Stop, &c.N, &c.FirstCall, &c.Keyed, &c.Priority, &c.Due, &c.User, &c.EventKey, &c.Address, &c.Title,
-		&c.Body, &c.Category, &c.AddressVersion, &c.Slot, &c.Data, &c.CreatedAt, &c.ExpiresAt, &c.FirstCallAt, &c.RequestHash, &c.At, &c.Lost)
+	err = row.Scan((*[16]byte)(&c.ID), (*[16]byte)(&c.Token), (*string)(&c.State), (*string)(&c.Held.Action), &c.Held.InDoubt, &c.Held.Forced,
+		&c.Held.Budget, (*string)(&c.Held.Fallback), &c.Held.Conclusive, (*string)(&c.Stop), &c.N, &c.FirstCall, &c.Keyed, (*int16)(&c.Priority), &c.Due,
+		&c.User, &c.EventKey, &c.Address, &c.Title, &c.Body, &c.Category, &c.AddressVersion, &c.Slot, (*[]byte)(&c.Data), &c.CreatedAt, &c.ExpiresAt,
+		&c.FirstCallAt, &c.RequestHash, &c.At, &c.Lost)
 	return c, err
 }
 

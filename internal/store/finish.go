@@ -108,7 +108,7 @@ func (s *Store) Finish(ctx context.Context, batch []Finish) (stale []tidings.UUI
 		clear(applied)
 		for rows.Next() {
 			var token tidings.UUID
-			if err := rows.Scan(&token); err != nil {
+			if err := rows.Scan((*[16]byte)(&token)); err != nil {
 				return errors.Join(err, done())
 			}
 			applied[token] = true
