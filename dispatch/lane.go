@@ -18,17 +18,21 @@ type lane struct {
 	claim    store.Lane
 	slots    *slots
 	circuit  circuit
-	mark     store.Watermark // used by the claim loop alone
-	woken    chan struct{}   // one wake-up; a second one says nothing more
+	woken    chan struct{} // one wake-up; a second one says nothing more
 	metrics  laneMetrics
 	receipts bool // the provider reports by itself
+	loops    int  // that claim beside each other
 	atOnce   int  // tasks of one claim at most
 }
+
+// manySlots is from where on one claim at a time cannot keep the slots of a fast channel filled.
+const manySlots = 256
 
 type claimFunc func(ctx context.Context, l store.Lane, slots int, claimID store.ClaimID) ([]store.Claimed, error)
 
 func newLane(w *Worker, c Channel) *lane {
 	l := &lane{w: w, cfg: c, contract: c.Channel.Contract(), slots: newSlots(c.Concurrency), woken: make(chan struct{}, 1), metrics: w.metrics.lane(c.Name),
+		loops: 1 + min(c.Concurrency/manySlots, 1),
 		// A quarter of many slots, so that the next claim is on its way while the ends of the last are written.
 		atOnce: max(c.Concurrency/4, min(c.Concurrency, 64))}
 	_, l.receipts = c.Channel.(channel.ReceiptParser)
@@ -52,6 +56,7 @@ func (l *lane) wake() {
 
 // claimLoop takes due tasks whenever there are free slots.
 func (l *lane) claimLoop(ctx context.Context) {
+	var mark store.Watermark
 	idle := newPause(5*time.Millisecond, l.w.cfg.PollInterval)
 	for {
 		free, ok := l.slots.wait(ctx)
@@ -68,7 +73,7 @@ func (l *lane) claimLoop(ctx context.Context) {
 			continue
 		}
 		n, err := l.take(ctx, free, func(ctx context.Context, s store.Lane, slots int, id store.ClaimID) ([]store.Claimed, error) {
-			return l.w.store.Claim(ctx, s, slots, id, &l.mark)
+			return l.w.store.Claim(ctx, s, slots, id, &mark)
 		})
 		switch {
 		case err != nil:

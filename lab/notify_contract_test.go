@@ -44,7 +44,7 @@ func keyRetention(t *lab.T) {
 	s := newScene(t)
 	const (
 		timeout = 300 * time.Millisecond
-		window  = 2300 * time.Millisecond // how long the double remembers a key
+		window  = 3300 * time.Millisecond // how long the double remembers a key
 		safe    = window - timeout - dispatch.Margin
 	)
 	t.Must("direct the doubles", s.doubles.Settings(window, 0))
@@ -61,10 +61,10 @@ func keyRetention(t *lab.T) {
 		tasks[name] = s.tell("user-"+name, name)
 	}
 	s.once(s.worker("first", inside, outside, asked))
+	s.rounds(s.worker("early", inside), 1)
 	for _, name := range []string{"inside", "outside", "asked"} {
 		t.Fault(s.unanswered(tasks[name]))
 	}
-	s.rounds(s.worker("early", inside), 1)
 	t.Equal("within the window: journal", []tidings.Outcome{tidings.Timeout, tidings.AcceptedReplay}, s.journal(tasks["inside"]))
 	s.state("within the window", tidings.Sent, tasks["inside"])
 
@@ -96,7 +96,7 @@ func settleDelay(t *lab.T) {
 	const (
 		timeout = 500 * time.Millisecond
 		settle  = 900 * time.Millisecond
-		lease   = timeout + dispatch.Margin + 100*time.Millisecond
+		lease   = timeout + dispatch.Margin + time.Second
 	)
 	t.Must("direct the doubles", s.doubles.Settings(0, settle*2/3))
 	lane := func(name string, absenceProves bool) worker.Channel {

@@ -165,18 +165,19 @@ func (m *model) receipt(*rapid.T) {
 
 // seen is a task as it is stored.
 type seen struct {
-	ID                                                   tidings.UUID
-	State                                                tidings.State
-	Review, Doubt, Forced, Settled, Due, Scheduled, Call bool
-	Budget, Count                                        int
-	Token                                                *tidings.UUID
+	ID                                                                   tidings.UUID
+	State                                                                tidings.State
+	Review, Doubt, Fresh, Forced, Settled, Due, Scheduled, Call, KeyLost bool
+	Budget, Count                                                        int
+	Token                                                                *tidings.UUID
 }
 
 // judge compares every row with the reference machine and asks whether the promises hold.
 func (m *model) judge() {
 	m.Helper()
-	rows, err := m.pool.Query(m.ctx, `SELECT id, state, needs_review, outcome_uncertain, force_send, settled_by IS NOT NULL,
-		coalesce(next_attempt_at <= statement_timestamp(), false), next_attempt_at IS NOT NULL, first_call_at IS NOT NULL, budget_left, attempt_count, attempt_token
+	rows, err := m.pool.Query(m.ctx, `SELECT id, state, needs_review, outcome_uncertain, coalesce(doubt_at > statement_timestamp() - interval '1 h', false),
+		force_send, settled_by IS NOT NULL, coalesce(next_attempt_at <= statement_timestamp(), false), next_attempt_at IS NOT NULL,
+		first_call_at IS NOT NULL, key_lost, budget_left, attempt_count, attempt_token
 		FROM tidings.task WHERE channel = ANY ($1)`, []string{m.lanes[0].Channel, m.lanes[1].Channel})
 	m.must("read the tasks", err)
 	tasks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[seen])
@@ -189,9 +190,9 @@ func (m *model) judge() {
 			m.Fatalf("task %v belongs to nothing that was submitted", got.ID)
 		}
 		scheduled := t.state == tidings.Pending || t.state == tidings.Unknown && !t.review
-		got.Forced = got.Forced && scheduled // before and after, it says nothing
-		want := seen{ID: t.id, State: t.state, Review: t.review, Doubt: t.doubt, Forced: t.forced && scheduled, Settled: t.settled, Due: scheduled && t.due,
-			Scheduled: scheduled, Call: t.called, Budget: t.budget, Count: len(t.journal), Token: got.Token}
+		got.Forced, got.Fresh = got.Forced && scheduled, got.Fresh && t.state == tidings.Unknown // otherwise they say nothing
+		want := seen{ID: t.id, State: t.state, Review: t.review, Doubt: t.doubt, Fresh: t.fresh && t.state == tidings.Unknown, Forced: t.forced && scheduled, Settled: t.settled, Due: scheduled && t.due,
+			Scheduled: scheduled, Call: t.called, KeyLost: t.keyLost, Budget: t.budget, Count: len(t.journal), Token: got.Token}
 		m.equal("task of "+t.promise.name, want, got)
 		if to := place(t); m.was[t.id] != to {
 			m.moves[m.was[t.id]+" to "+to]++

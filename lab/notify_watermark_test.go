@@ -133,9 +133,12 @@ func watermark(t *lab.T) {
 		return one[int](s, `SELECT count(DISTINCT started_at) FROM tidings.attempt`) > 20
 	})
 
-	// The first late commit only shows when a scan without floor has just been: the others then meet a floor that is new.
+	// The first late commit only shows when a scan without a floor has just been: the others then meet a floor that is new, as
+	// soon as claims have gone on from there.
 	t.Must("commit late", firstTx.Commit(s.ctx))
-	s.Until("the first late commit is claimed", soon, func() bool { return s.claimed(first) })
+	s.Until("the first late commit is claimed, and claims have gone on", soon, func() bool {
+		return s.claimed(first) && one[int](s, `SELECT count(DISTINCT started_at) FROM tidings.attempt WHERE started_at > $1`, s.entries(first)[0].Started) > 3
+	})
 	visible := map[string]time.Time{}
 	shows := func(what string) { visible[what] = one[time.Time](s, `SELECT clock_timestamp()`) }
 	const lateCommit, clockStep, claimerKilled = "late commit", "clock step", "claimer killed"
