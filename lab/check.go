@@ -87,14 +87,14 @@ func Register(c Check) {
 	switch {
 	case !ok || c.ID == Canary.ID:
 		panic(fmt.Sprintf("lab: register %q: not in the catalogue", c.ID))
-	case registered[c.ID].Run != nil:
-		panic(fmt.Sprintf("lab: register %s: registered twice", c.ID))
 	case c.Run == nil || c.Expect == "":
 		panic(fmt.Sprintf("lab: register %s: Run and Expect are required", c.ID))
 	case c.Title != "" || c.Promise != "" || c.Kind != "":
 		panic(fmt.Sprintf("lab: register %s: title, promise and kind are the catalogue's to say", c.ID))
 	case c.Level != "" && !slices.Contains(Levels, c.Level):
 		panic(fmt.Sprintf("lab: register %s: unknown level %q", c.ID, c.Level))
+	case registered[c.ID].Run != nil:
+		panic(fmt.Sprintf("lab: register %s: registered twice", c.ID))
 	}
 	if c.Level != "" {
 		known.Level = c.Level
