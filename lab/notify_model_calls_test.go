@@ -14,7 +14,7 @@ import (
 // claim claims on a lane, or takes over expired leases on it, and begins the calls, or loses the answer.
 func (m *model) claim(r *rapid.T, takeover, lose bool) {
 	lanes := m.busy(takeover)
-	if m.seldom() {
+	if m.seldom(2) {
 		lanes = m.lanes
 	}
 	m.claimOn(rapid.SampledFrom(lanes).Draw(r, "lane"), rapid.IntRange(1, 4).Draw(r, "slots"), takeover, lose)
@@ -41,7 +41,7 @@ func (m *model) free(l store.Lane, takeover bool) map[tidings.UUID]*machine {
 	return free
 }
 
-func (m *model) claimOn(l store.Lane, slots int, takeover, lose bool) int {
+func (m *model) claimOn(l store.Lane, slots int, takeover, lose bool) {
 	m.Helper()
 	free := m.free(l, takeover)
 	var claimID store.ClaimID
@@ -93,13 +93,12 @@ func (m *model) claimOn(l store.Lane, slots int, takeover, lose bool) int {
 		m.must("release", err)
 		m.equal("tasks that were given back", given, n)
 	}
-	return len(rows)
 }
 
 // outcome makes the call of a claim at its provider, who knows the truth, and decides what will be seen of it.
 func (m *model) outcome(t *machine, h hold) report {
 	truth := m.truth[t.id]
-	r := report{Later: m.seldom()}
+	r := report{Later: m.seldom(2)}
 	if h.Held.Action == tidings.ActionQuery {
 		switch rapid.SampledFrom([]string{"answer", "failed", "timeout", "not sent", "throttled"}).Draw(m.T, "query") {
 		case "failed":

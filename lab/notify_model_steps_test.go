@@ -21,22 +21,22 @@ type step struct {
 // steps are what can happen. rapid prefers the first ones, so what moves tasks on comes before what stops them, which comes
 // up only every so often.
 func (m *model) steps() []step {
-	any := func(fits func(*machine) bool) bool { return len(m.fitting(fits)) > 0 }
+	some := func(fits func(*machine) bool) bool { return len(m.fitting(fits)) > 0 }
 	claim, takeOver := len(m.busy(false)) > 0, len(m.busy(true)) > 0
 	open := len(m.fitting(func(t *machine) bool { return !t.state.Final() }))
 	return []step{
 		{"claim", claim, func(r *rapid.T) { m.claim(r, false, false) }},
 		{"finish", len(m.unreported()) > 0, m.finish},
 		{"take over", takeOver, func(r *rapid.T) { m.claim(r, true, false) }},
-		{"lose a lease", any((*machine).held), m.loseLease},
-		{"resolve", any((*machine).waiting), m.resolve},
+		{"lose a lease", some((*machine).held), m.loseLease},
+		{"resolve", some((*machine).waiting), m.resolve},
 		{"submit", open < 4, m.submit}, // few at a time, so that much happens to each
-		{"settle", any((*machine).unsettled), m.settle},
-		{"wait", any((*machine).later), m.wait},
-		{"receipt", any(m.reported), m.receipt},
+		{"settle", some((*machine).unsettled), m.settle},
+		{"wait", some((*machine).later), m.wait},
+		{"receipt", some(m.reported), m.receipt},
 		{"lose a takeover's answer", takeOver && m.turn%2 == 0, func(r *rapid.T) { m.claim(r, true, true) }},
 		{"lose a claim's answer", claim && m.turn%4 == 0, func(r *rapid.T) { m.claim(r, false, true) }},
-		{"a key's window ends", any((*machine).ageing), m.ageCall},
+		{"a key's window ends", some((*machine).ageing), m.ageCall},
 		{"finish", len(m.unreported()) > 0, m.finish},
 		{"interfere", open > 0 && m.turn%4 == 1, m.interfere},
 	}
@@ -88,8 +88,15 @@ func (m *model) ageCall(*rapid.T) {
 	t.age++
 }
 
-// seldom is true one time in four.
-func (m *model) seldom() bool { return m.chance("seldom") && m.chance("seldom") }
+// seldom is true one time in 2^n.
+func (m *model) seldom(n int) bool {
+	for range n {
+		if !m.chance("seldom") {
+			return false
+		}
+	}
+	return true
+}
 
 // interfere does something that stops tasks, or lets them go on.
 func (m *model) interfere(r *rapid.T) {
@@ -130,11 +137,11 @@ func (m *model) interfere(r *rapid.T) {
 
 // resolve is a person's word, more often about a task that waits for it, and sometimes from a page that is out of date.
 func (m *model) resolve(r *rapid.T) {
-	all := m.seldom() && m.seldom()
+	all := m.seldom(4)
 	t := m.pick(func(t *machine) bool { return t.review || all })
 	verb := rapid.SampledFrom([]string{store.VerbResend, store.VerbFailed, store.VerbSent}).Draw(r, "verb")
 	count := len(t.journal)
-	if m.seldom() && m.seldom() {
+	if m.seldom(4) {
 		count--
 	}
 	err := m.store.Resolve(m.ctx, store.Resolution{Task: t.id, Verb: verb, By: "somebody", AttemptCount: count})
@@ -143,7 +150,7 @@ func (m *model) resolve(r *rapid.T) {
 
 // receipt is a provider's report about a message that it has, or about one of a time that was lost here.
 func (m *model) receipt(*rapid.T) {
-	all := m.seldom() && m.seldom()
+	all := m.seldom(4)
 	t := m.pick(func(t *machine) bool { return m.reported(t) || all && t.state == tidings.Pending })
 	before, final := t.state, t.state.Final()
 	want := store.ReceiptResult{Matched: 1}

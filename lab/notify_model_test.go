@@ -186,7 +186,7 @@ func (m *model) prefer(u *reader, channel string, on bool) {
 
 // submit submits a notification that is new, or one that is known with the same or another content.
 func (m *model) submit(r *rapid.T) {
-	known := len(m.intents) > 0 && (len(m.intents) >= 20 || m.seldom())
+	known := len(m.intents) > 0 && (len(m.intents) >= 20 || m.seldom(2))
 	var n *intent
 	if known {
 		n = rapid.SampledFrom(m.intents).Draw(r, "which")
