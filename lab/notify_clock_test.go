@@ -43,7 +43,7 @@ func (s *scene) clock(program, name string, offset time.Duration) {
 	tell := func(what string, options ...func(*tidings.Notification)) tidings.UUID {
 		return s.tell(name+"-"+what, name, options...)
 	}
-	lane := worker.Channel{Name: name, Mode: push, Timeout: time.Second, Lease: 2 * time.Second}
+	lane := worker.Channel{Name: name, Mode: push, Timeout: time.Second, Lease: 10 * time.Second}
 
 	// Two tasks whose holders died: one lease runs for half an hour, the other has been over for that long.
 	s.script(push, hang, hang)
