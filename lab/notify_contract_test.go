@@ -45,11 +45,12 @@ func keyRetention(t *lab.T) {
 	const (
 		timeout = 300 * time.Millisecond
 		window  = 3300 * time.Millisecond // how long the double remembers a key
-		safe    = window - timeout - dispatch.Margin
+		lease   = timeout + dispatch.Margin + 500*time.Millisecond
+		safe    = window - lease // what is claimed later may reach the double too late
 	)
 	t.Must("direct the doubles", s.doubles.Settings(window, 0))
 	lane := func(name, mode string, query *channel.Query) worker.Channel {
-		return worker.Channel{Name: name, Mode: mode, Timeout: timeout, Query: query,
+		return worker.Channel{Name: name, Mode: mode, Timeout: timeout, Lease: lease, Query: query,
 			Key: &channel.Key{Carrier: "header Idempotency-Key", Window: window}}
 	}
 	inside, outside := lane("inside", push, nil), lane("outside", push, nil)
