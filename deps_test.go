@@ -26,12 +26,16 @@ var house = map[string][]string{
 	"internal/bus":        {""},
 	"internal/store":      {""},
 	"internal/localpg":    {"", "schema"},
+	"internal/wire":       {""},
+	"internal/token":      {""},
+	"internal/gateway":    {"", "outbox", "internal/bus", "internal/store", "internal/token", "internal/wire"},
+	"client":              {"", "internal/wire"},
 	"dispatch":            {"", "channel", "outbox", "internal/bus", "internal/store"},
-	"internal/api":        {"", "channel", "outbox", "internal/store"},
+	"internal/api":        {"", "channel", "outbox", "internal/store", "internal/token", "internal/wire"},
 	"internal/server": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "schema", "dispatch", "internal/api",
-		"internal/bus", "internal/store"},
+		"internal/bus", "internal/gateway", "internal/store", "internal/token"},
 	"cmd": {"*"},
-	"lab": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "dispatch", "lab", "internal/localpg"},
+	"lab": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "dispatch", "client", "lab", "internal/localpg"},
 }
 
 // databasePackages are the only ones that may use pgx. dispatch and the wiring take the application's pool and hand it on.

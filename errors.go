@@ -17,18 +17,27 @@ const (
 	NotFound        Code = "NOT_FOUND"        // no such thing, or it was purged
 	Conflict        Code = "CONFLICT"         // the version or the attempt count that was seen is no longer current
 	AlreadySettled  Code = "ALREADY_SETTLED"  // the task is not waiting for a person
-	OriginalExpired Code = "ORIGINAL_EXPIRED" // the notification under this key was purged
+	OriginalExpired Code = "ORIGINAL_EXPIRED" // the notification or message under this key was purged
 	TooLarge        Code = "TOO_LARGE"        // the request is larger than its limit
 	RateLimited     Code = "RATE_LIMITED"     // asked too often
 	OutcomeUnknown  Code = "OUTCOME_UNKNOWN"  // the answer to the COMMIT was lost: it may be stored
 	Unavailable     Code = "UNAVAILABLE"      // the database cannot be reached, or the process is stopping
 	Internal        Code = "INTERNAL"         // a defect of ours
+
+	NotMember           Code = "NOT_MEMBER"            // no member, or no member then; also when there is no such conversation
+	NotSender           Code = "NOT_SENDER"            // a recall by another than the sender
+	AlreadyRecalled     Code = "ALREADY_RECALLED"      // by another recall
+	RecallWindowExpired Code = "RECALL_WINDOW_EXPIRED" // too late for a recall
+	IdempotencyMismatch Code = "IDEMPOTENCY_MISMATCH"  // the same cmid with other content
+	CursorAhead         Code = "CURSOR_AHEAD"          // a seq beyond the head
+	EpochChanged        Code = "EPOCH_CHANGED"         // the log has another history than the caller knows
+	InstallReplaced     Code = "INSTALL_REPLACED"      // a newer install of this device is current
 )
 
 // CodeInfo is what a code means to a caller.
 type CodeInfo struct {
 	HTTP   int    // the status of the HTTP answer
-	Retry  string // "no", "same" (repeat with the same key) or "auth" (with other credentials)
+	Retry  string // "no", "same" (repeat with the same key), "resync" or "auth" (with other credentials)
 	Stored string // "no", "unchanged" (this request changed nothing), "unknown", "purged", or "" where nothing is stored
 	When   string // one sentence for people
 }
@@ -41,12 +50,21 @@ var Codes = map[Code]CodeInfo{
 	NotFound:        {404, "no", "unchanged", "There is no such thing, or it was purged."},
 	Conflict:        {409, "no", "unchanged", "The version or attempt count that was seen is no longer current."},
 	AlreadySettled:  {409, "no", "unchanged", "The task is not waiting for a person, or no longer."},
-	OriginalExpired: {410, "no", "purged", "The notification under this key was sent or settled and has been purged since."},
+	OriginalExpired: {410, "no", "purged", "The notification or message under this key was stored and has been purged since."},
 	TooLarge:        {413, "no", "unchanged", "The request is larger than its limit."},
 	RateLimited:     {429, "same", "unchanged", "Asked too often: wait as told and repeat."},
 	OutcomeUnknown:  {503, "same", "unknown", "The answer to the commit was lost: it may be stored. Repeat with the same key."},
 	Unavailable:     {503, "same", "unchanged", "The database cannot be reached or the process is stopping."},
 	Internal:        {500, "same", "unknown", "A defect of the server."},
+
+	NotMember:           {403, "no", "no", "The user is no member of the conversation, or was none at this event; or there is no such conversation."},
+	NotSender:           {403, "no", "no", "Only the sender can recall a message."},
+	AlreadyRecalled:     {409, "no", "no", "Another request has recalled the message."},
+	RecallWindowExpired: {409, "no", "no", "The time within which a message can be recalled is over."},
+	IdempotencyMismatch: {422, "no", "no", "Something else was stored under this cmid."},
+	CursorAhead:         {409, "resync", "", "The seq is beyond the head of the log."},
+	EpochChanged:        {409, "resync", "", "The conversation's log has another history than the caller's: drop the local copy and sync."},
+	InstallReplaced:     {409, "no", "unchanged", "A newer install of this device is current."},
 }
 
 // Error is a refusal with its code. Message is for people and never holds bodies, addresses or tokens.
@@ -54,6 +72,9 @@ type Error struct {
 	Code       Code
 	Message    string
 	RetryAfter time.Duration // how long to wait before a repeat; 0 when nothing is known
+	Epoch      int64         // of EPOCH_CHANGED and CURSOR_AHEAD: the current one
+	Head       int64         // of CURSOR_AHEAD
+	Seq        int64         // of ORIGINAL_EXPIRED: where the message stood
 	Err        error         // the cause, for logs; never part of an answer
 }
 

@@ -30,11 +30,11 @@ func (b *bench) create(ctx context.Context) error {
 	}
 	for _, size := range []int{100, 1000} {
 		for round := range *rounds + 1 {
-			ours, err := inBatches(*tasks/2, size, func(from, n int) error { return notify(ctx, pool, fmt.Sprintf("c%d-%d", size, round), from, n) })
+			ours, err := inBatches(*tasks, size, func(from, n int) error { return notify(ctx, pool, fmt.Sprintf("c%d-%d", size, round), from, n) })
 			if err != nil {
 				return err
 			}
-			rivers, err := inBatches(*tasks/2, size, func(from, n int) error { return r.insert(ctx, from, n) })
+			rivers, err := inBatches(*tasks, size, func(from, n int) error { return r.insert(ctx, from, n) })
 			if err != nil {
 				return err
 			}

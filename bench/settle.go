@@ -165,7 +165,7 @@ const fillSQL = `WITH item AS (
 		SELECT g, 'u-' || g % $5::int AS user_id, tidings.bucket_of('u-' || g % $5::int) AS bucket FROM generate_series($1::int, $2::int) g
 	), n AS (
 		INSERT INTO tidings.notification (id, bucket, user_id, event_key, body, payload_hash, priority, max_attempts, duplicates, expires_at, created_at)
-		SELECT tidings.new_id(bucket), bucket, user_id, $3::text || '-' || g, 'Your order has been shipped.', '\x00', 1, 5, 'forbid', now() + interval '30 days', now()
+		SELECT tidings.new_id(bucket), bucket, user_id, $3::text || '-' || g, 'Your order has been shipped.', sha256(uuid_send(gen_random_uuid())), 1, 5, 'forbid', now() + interval '30 days', now()
 		  FROM item RETURNING id, bucket, user_id
 	), t AS (
 		INSERT INTO tidings.task (id, bucket, user_id, notification_id, channel, slot, priority, state, attempt_count, budget_left, outcome_uncertain,

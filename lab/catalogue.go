@@ -1,10 +1,13 @@
 package lab
 
+import "slices"
+
 // Catalogue names every check there is, in the order of the report. A check that stands here and never ran is NOT_RUN
 // in the report; a check that does not stand here cannot be registered. Ids are stable: cards, evidence and reports
 // refer to them.
-var Catalogue = []Check{
-	// Notification delivery.
+var Catalogue = slices.Concat(conversationChecks, notificationChecks)
+
+var notificationChecks = []Check{
 	{ID: "33-N1", Kind: Normal, Level: RealComponent, Promise: "P1", Needs: []Need{NeedOverlap},
 		Title: "concurrent Notify with one key: one notification, one created=true, one task per enabled channel"},
 	{ID: "33-N2", Kind: Normal, Level: ChannelDouble,

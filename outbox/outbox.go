@@ -1,5 +1,5 @@
-// Package outbox is what an application writes in its own transaction: Notify stores a notification together with the change
-// that it tells of, so that both are there or neither is.
+// Package outbox is what an application writes in its own transaction: Notify stores a notification, and Post a message, together
+// with the change that it tells of, so that both are there or neither is.
 package outbox
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/tidings-project/tidings"
 )
 
-// DB is where Notify writes: the caller's own transaction (pgx.Tx), a connection (*pgx.Conn) or a pool (*pgxpool.Pool).
+// DB is where Notify and Post write: the caller's own transaction (pgx.Tx), a connection (*pgx.Conn) or a pool (*pgxpool.Pool).
 type DB interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
@@ -22,7 +22,7 @@ type DB interface {
 
 // notifySQL calls the one implementation of the rule, which notify_v1 offers to every language. It relies on
 // UNIQUE (user_id, event_key, bucket).
-const notifySQL = `SELECT a.position, a.id, a.created, a.tasks, a.payload_differs, a.expired FROM tidings.notify_batch(@items::json) a`
+const notifySQL = `SELECT a.position, a.id, a.created, a.tasks, a.payload_differs, a.expired FROM tidings.notify_batch(@items::json, @many::int) a`
 
 // Notify submits notifications and answers for each, in the same order, whether it was created. In a transaction of the caller
 // nothing is stored before the caller commits; on a pool or connection it is stored when Notify returns without error.
@@ -58,9 +58,9 @@ func Notify(ctx context.Context, db DB, notifications ...tidings.Notification) (
 	if err != nil {
 		return nil, tidings.Errorf(tidings.InvalidArgument, "write the notifications as JSON: %w", err)
 	}
-	rows, err := db.Query(ctx, notifySQL, pgx.NamedArgs{"items": string(items)})
+	rows, err := db.Query(ctx, notifySQL, pgx.NamedArgs{"items": string(items), "many": len(notifications)})
 	if err != nil {
-		return nil, coded(err)
+		return nil, coded("notify", err)
 	}
 	notified := make([]tidings.Notified, len(notifications))
 	var (
@@ -77,7 +77,7 @@ func Notify(ctx context.Context, db DB, notifications ...tidings.Notification) (
 		answered++
 		return nil
 	}); err != nil {
-		return nil, coded(err)
+		return nil, coded("notify", err)
 	}
 	if answered != len(notifications) {
 		return nil, fmt.Errorf("notify: the database answered %d of %d notifications", answered, len(notifications))
@@ -86,24 +86,26 @@ func Notify(ctx context.Context, db DB, notifications ...tidings.Notification) (
 }
 
 // coded gives a database error its code without repeating details, which may hold a body.
-func coded(err error) error {
+func coded(doing string, err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
 	case errors.As(err, &connect):
-		return &tidings.Error{Code: tidings.Unavailable, Message: "notify: the database cannot be reached", Err: err}
+		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: err}
 	case errors.As(err, &pg) && (pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"):
 		// The connection was ended, perhaps between the commit and the answer to it.
 	case errors.As(err, &pg) && (pg.Code == "23514" || pg.Code == "23502" || pg.Code[:2] == "22"):
-		return tidings.Errorf(tidings.InvalidArgument, "notify: refused by the database: %s %s", pg.Code, pg.ConstraintName)
+		return tidings.Errorf(tidings.InvalidArgument, "%s: refused by the database: %s %s", doing, pg.Code, pg.ConstraintName)
+	case errors.As(err, &pg) && pg.Code == "25000":
+		return &tidings.Error{Code: tidings.InvalidArgument, Message: doing + ": " + pg.Message, Err: err}
 	case errors.As(err, &pg) && (pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code[:2] == "53" || pg.Code[:2] == "57"):
-		return &tidings.Error{Code: tidings.Unavailable, Message: "notify: the database is not available: " + pg.Code, Err: err}
+		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database is not available: " + pg.Code, Err: err}
 	case errors.As(err, &pg):
-		return &tidings.Error{Code: tidings.Internal, Message: "notify: " + pg.Code + ": " + pg.Message, Err: err}
+		return &tidings.Error{Code: tidings.Internal, Message: doing + ": " + pg.Code + ": " + pg.Message, Err: err}
 	case pgconn.SafeToRetry(err):
-		return &tidings.Error{Code: tidings.Unavailable, Message: "notify: the database cannot be reached", Err: err}
+		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: err}
 	}
-	return &tidings.Error{Code: tidings.OutcomeUnknown, Message: "notify: the database's answer was lost: submit again with the same keys", Err: err}
+	return &tidings.Error{Code: tidings.OutcomeUnknown, Message: doing + ": the database's answer was lost: repeat it with the same keys", Err: err}
 }
 
 // WakeChannel is the NOTIFY channel on which idle workers listen.

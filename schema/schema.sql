@@ -11,71 +11,94 @@ CREATE TYPE tidings.notified AS (
 	expired boolean
 );
 
+CREATE TYPE tidings.sent AS (
+	"position" integer,
+	code text,
+	seq bigint,
+	mid uuid,
+	epoch bigint,
+	at timestamp with time zone,
+	dup boolean
+);
+
 CREATE FUNCTION tidings.bucket_of(user_id text) RETURNS smallint
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (get_byte(sha256(convert_to(user_id, 'UTF8'::name)), 0))::smallint;
+
+CREATE FUNCTION tidings.first_task_id(bucket smallint, payload_hash bytea) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (encode((set_byte(substr(payload_hash, 1, 8), 0, (bucket)::integer) || '\x0000000000000000'::bytea), 'hex'::text))::uuid;
 
 CREATE FUNCTION tidings.is_id(t text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (((octet_length(t) >= 1) AND (octet_length(t) <= 128)) AND ((t COLLATE "C") ~ '^[!-"$&-.0->@-~]+$'::text));
 
+CREATE FUNCTION tidings.last_task_id(bucket smallint, payload_hash bytea) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (encode((set_byte(substr(payload_hash, 1, 8), 0, (bucket)::integer) || '\xffffffffffffffff'::bytea), 'hex'::text))::uuid;
+
+CREATE FUNCTION tidings.message_hash(body text, data text) RETURNS bytea
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN sha256(convert_to(concat(octet_length(body), ',', body, data), 'UTF8'::name));
+
 CREATE FUNCTION tidings.new_id(bucket smallint) RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
     RETURN (encode(OVERLAY(set_byte(uuid_send(gen_random_uuid()), 0, (bucket)::integer) PLACING substr(int8send(((date_part('epoch'::text, statement_timestamp()) * (1000)::double precision))::bigint), 3) FROM 2), 'hex'::text))::uuid;
 
-CREATE FUNCTION tidings.notify_batch(items json) RETURNS SETOF tidings.notified
+CREATE FUNCTION tidings.notification_id(call bytea, bucket smallint, at integer) RETURNS uuid
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN (encode(OVERLAY(set_byte(call, 0, (bucket)::integer) PLACING int2send((at)::smallint) FROM 8), 'hex'::text))::uuid;
+
+CREATE FUNCTION tidings.notify_batch(items json, many integer) RETURNS SETOF tidings.notified
     LANGUAGE plpgsql
     AS $$
 DECLARE
     fresh   boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
-    missing int[] := '{}'; -- answered without id: they existed
-    gone    int[];         -- of those, the ones whose original has been deleted meanwhile
+    -- The ids of one call: the milliseconds and 56 random bits, with the bucket before and the position between.
+    call    bytea := overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send((date_part('epoch', statement_timestamp()) * 1000)::bigint), 3) FROM 2);
+    made    int := 0; -- were created
+    missing int[];    -- were not, and are not answered yet
+    gone    int[];    -- of those, the ones whose original has been deleted meanwhile
     at      int;
     one     tidings.notified;
 BEGIN
     IF fresh THEN
-        FOR one IN SELECT * FROM tidings.notify_rows(items) LOOP
-            IF one.id IS NULL THEN missing := missing || one.position; ELSE RETURN NEXT one; END IF;
-        END LOOP;
+        RETURN QUERY SELECT * FROM tidings.notify_rows(items, call, 0);
+        GET DIAGNOSTICS made = ROW_COUNT;
     ELSE
         BEGIN
-            FOR one IN SELECT * FROM tidings.notify_rows(items) LOOP
-                IF one.id IS NULL THEN missing := missing || one.position; ELSE RETURN NEXT one; END IF;
-            END LOOP;
+            RETURN QUERY SELECT * FROM tidings.notify_rows(items, call, 0);
+            GET DIAGNOSTICS made = ROW_COUNT;
         EXCEPTION WHEN serialization_failure THEN
-            -- Some original is invisible, and nothing of this call was written: find out which, one by one.
-            missing := '{}';
-            FOR at IN 1 .. json_array_length(items) LOOP
+            -- Some original is invisible, and nothing of this call was written or answered: the others go one by one.
+            FOR at IN 1 .. many LOOP
                 BEGIN
-                    SELECT * INTO one FROM tidings.notify_rows(json_build_array(items -> (at - 1)));
-                    one.position := at;
-                    IF one.id IS NULL THEN missing := missing || at; ELSE RETURN NEXT one; END IF;
-                EXCEPTION WHEN serialization_failure THEN
-                    one := (at, NULL, false, 0, false, false);
-                    RETURN NEXT one;
+                    RETURN QUERY SELECT * FROM tidings.notify_rows(json_build_array(items -> (at - 1)), call, at - 1);
+                    IF FOUND THEN made := made + 1; END IF;
+                EXCEPTION WHEN serialization_failure THEN -- is answered without id below
                 END;
             END LOOP;
         END;
     END IF;
     FOR tries IN 1 .. 3 LOOP
-        EXIT WHEN cardinality(missing) = 0;
+        EXIT WHEN made = many OR tries > 1 AND cardinality(missing) = 0;
         gone := '{}';
-        -- A new statement sees what the insert ran into.
+        -- A new statement sees what the insert ran into. What this call has created carries the id that it would give.
         FOR one IN
             SELECT i.ord::int, n.id, false,
-                   (SELECT count(*) FROM tidings.task t WHERE t.notification_id = n.id AND t.bucket = n.bucket)::int,
-                   n.purged_at IS NULL AND n.payload_hash IS DISTINCT FROM tidings.payload_hash(i.title, i.body, i.data, i.category, i.about),
+                   (SELECT count(*) FROM tidings.task t WHERE t.id BETWEEN tidings.first_task_id(n.bucket, n.payload_hash) AND tidings.last_task_id(n.bucket, n.payload_hash)
+                       AND t.bucket = n.bucket AND t.notification_id = n.id)::int,
+                   n.purged_at IS NULL AND n.payload_hash IS DISTINCT FROM tidings.payload_hash(i."user", i.event_key, i.title, i.body, i.data, i.category,
+                       i.about ->> 'conv', (i.about ->> 'seq')::bigint),
                    n.purged_at IS NOT NULL
-              FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
-                       category text, about jsonb)) WITH ORDINALITY AS i ("user", event_key, title, body, data, category, about, ord)
-              LEFT JOIN tidings.notification n ON n.user_id = i."user" AND n.event_key = i.event_key AND n.bucket = tidings.bucket_of(i."user")
-             WHERE i.ord = ANY (missing)
+              FROM (SELECT x.*, tidings.bucket_of(x."user") AS bucket
+                      FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
+                               category text, about jsonb)) WITH ORDINALITY AS x ("user", event_key, title, body, data, category, about, ord)) i
+              LEFT JOIN tidings.notification n ON n.user_id = i."user" AND n.event_key = i.event_key AND n.bucket = i.bucket
+             WHERE CASE WHEN missing IS NULL THEN n.id IS DISTINCT FROM tidings.notification_id(call, i.bucket, i.ord::int) ELSE i.ord = ANY (missing) END
         LOOP
             IF one.id IS NULL AND fresh AND tries < 3 THEN
                 gone := gone || one.position;
-            ELSIF one.id IS NULL THEN
-                one := (one.position, NULL, false, 0, false, false);
-                RETURN NEXT one;
             ELSE
                 RETURN NEXT one;
             END IF;
@@ -83,14 +106,13 @@ BEGIN
         missing := '{}';
         -- The tombstone that was in the way was deleted between the two statements: submit those again.
         FOREACH at IN ARRAY gone LOOP
-            SELECT * INTO one FROM tidings.notify_rows(json_build_array(items -> (at - 1)));
-            one.position := at;
-            IF one.id IS NULL THEN missing := missing || at; ELSE RETURN NEXT one; END IF;
+            RETURN QUERY SELECT * FROM tidings.notify_rows(json_build_array(items -> (at - 1)), call, at - 1);
+            IF NOT FOUND THEN missing := missing || at; END IF;
         END LOOP;
     END LOOP;
 END $$;
 
-CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified
+CREATE FUNCTION tidings.notify_rows(items json, call bytea, before integer) RETURNS SETOF tidings.notified
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
@@ -98,34 +120,27 @@ CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified
 DECLARE
     now_at timestamptz := statement_timestamp();
     ours   uuid := (SELECT i.id FROM tidings.installation i WHERE i.one);
-    -- The ids of one call: the milliseconds and 56 random bits, with the bucket before and the position between.
-    call   bytea := overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send((date_part('epoch', now_at) * 1000)::bigint), 3) FROM 2);
 BEGIN
-    RETURN QUERY WITH item AS MATERIALIZED (
-        SELECT x.*, tidings.bucket_of(x."user") AS bucket,
-               tidings.payload_hash(x.title, x.body, x.data, x.category, x.about) AS payload_hash,
-               greatest(now_at, x.not_before) AS from_at,
-               row_number() OVER (PARTITION BY x."user" COLLATE "C", x.event_key COLLATE "C" ORDER BY x.ord) = 1 AS first
-          FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
-                   category text, channels text[], priority smallint, ttl_s bigint, not_before timestamptz,
-                   max_attempts smallint, duplicates text, about jsonb))
-               WITH ORDINALITY AS x ("user", event_key, title, body, data, category, channels, priority, ttl_s, not_before,
-                   max_attempts, duplicates, about, ord)
-    ), created AS (
+    RETURN QUERY WITH created AS (
         INSERT INTO tidings.notification AS n (id, bucket, user_id, event_key, title, body, data, category, payload_hash,
                channels, priority, max_attempts, duplicates, about_conv, about_seq, not_before, expires_at, created_at)
-        SELECT encode(overlay(set_byte(call, 0, i.bucket) PLACING int2send(i.ord::smallint) FROM 8), 'hex')::uuid, i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category, i.payload_hash,
+        SELECT tidings.notification_id(call, i.bucket, before + i.ord::int), i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category,
+               tidings.payload_hash(i."user", i.event_key, i.title, i.body, i.data, i.category, i.about ->> 'conv', (i.about ->> 'seq')::bigint),
                i.channels, coalesce(i.priority, 1), coalesce(i.max_attempts, 5), coalesce(i.duplicates, 'forbid'),
-               i.about ->> 'conv', (i.about ->> 'seq')::bigint, i.not_before, i.from_at + i.ttl_s * interval '1 second', now_at
-          FROM item i
-         WHERE i.first
-         ORDER BY i."user" COLLATE "C", i.event_key COLLATE "C"
+               i.about ->> 'conv', (i.about ->> 'seq')::bigint, i.not_before, greatest(now_at, i.not_before) + i.ttl_s * interval '1 second', now_at
+          FROM (SELECT x.*, tidings.bucket_of(x."user") AS bucket
+                  FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
+                           category text, channels text[], priority smallint, ttl_s bigint, not_before timestamptz,
+                           max_attempts smallint, duplicates text, about jsonb))
+                       WITH ORDINALITY AS x ("user", event_key, title, body, data, category, channels, priority, ttl_s, not_before,
+                           max_attempts, duplicates, about, ord)
+                 ORDER BY x."user" COLLATE "C", x.event_key COLLATE "C", x.ord) i
         ON CONFLICT (user_id, event_key, bucket) DO NOTHING
-        RETURNING n.id, n.bucket, n.user_id, n.event_key, n.channels, n.priority, n.max_attempts, n.not_before, n.payload_hash
+        RETURNING n.id, n.bucket, n.user_id, n.channels, n.priority, n.max_attempts, n.not_before, n.payload_hash
     ), -- edge: create
     task AS (
         INSERT INTO tidings.task AS t (id, bucket, user_id, notification_id, channel, slot, priority, state, budget_left, next_attempt_at)
-        SELECT tidings.task_id(c.bucket, ours, c.user_id, c.event_key, p.channel, p.slot, c.payload_hash), c.bucket, c.user_id,
+        SELECT tidings.task_id(c.bucket, ours, c.payload_hash, p.channel, p.slot), c.bucket, c.user_id,
                c.id, p.channel, p.slot, c.priority, 'PENDING', c.max_attempts,
                -- a microsecond apart, so that the watermark of the claims tells the tasks of a large call apart
                greatest(now_at, c.not_before) + row_number() OVER () * interval '1 microsecond'
@@ -134,9 +149,8 @@ BEGIN
                AND (coalesce(cardinality(c.channels), 0) = 0 OR p.channel = ANY (c.channels))
         RETURNING t.notification_id
     )
-    SELECT i.ord::int, c.id, c.id IS NOT NULL, coalesce(k.tasks, 0)::int, false, false
-      FROM item i
-      LEFT JOIN created c ON i.first AND c.user_id = i."user" AND c.event_key = i.event_key
+    SELECT get_byte(uuid_send(c.id), 7) * 256 + get_byte(uuid_send(c.id), 8), c.id, true, coalesce(k.tasks, 0)::int, false, false
+      FROM created c
       LEFT JOIN (SELECT task.notification_id, count(*) AS tasks FROM task GROUP BY 1) k ON k.notification_id = c.id;
 END $$;
 
@@ -145,16 +159,137 @@ CREATE FUNCTION tidings.notify_v1(input json) RETURNS json
     AS $$
     SELECT coalesce(json_agg(json_build_object('id', a.id, 'created', a.created, 'tasks', a.tasks,
                                                'payload_differs', a.payload_differs, 'expired', a.expired) ORDER BY a.position), '[]')
-      FROM tidings.notify_batch(CASE json_typeof(input) WHEN 'array' THEN input ELSE json_build_array(input) END) a
+      FROM (SELECT CASE json_typeof(input) WHEN 'array' THEN input ELSE json_build_array(input) END AS items) i
+     CROSS JOIN tidings.notify_batch(i.items, json_array_length(i.items)) a
 $$;
 
-CREATE FUNCTION tidings.payload_hash(title text, body text, data jsonb, category text, about jsonb) RETURNS bytea
+CREATE FUNCTION tidings.payload_hash(user_id text, event_key text, title text, body text, data jsonb, category text, about_conv text, about_seq bigint) RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN sha256(convert_to(concat(COALESCE(octet_length(title), '-1'::integer), ',', COALESCE(octet_length(body), '-1'::integer), ',', COALESCE(octet_length((data)::text), '-1'::integer), ',', COALESCE(octet_length(category), '-1'::integer), ';', title, body, data, category, (about ->> 'conv'::text), '/', (about ->> 'seq'::text)), 'UTF8'::name));
+    RETURN sha256(convert_to(concat(user_id, '/', event_key, '/', COALESCE(octet_length(title), '-1'::integer), ',', COALESCE(octet_length(body), '-1'::integer), ',', COALESCE(octet_length((data)::text), '-1'::integer), ',', COALESCE(octet_length(category), '-1'::integer), ';', title, body, data, category, about_conv, '/', about_seq), 'UTF8'::name));
 
-CREATE FUNCTION tidings.task_id(bucket smallint, installation uuid, user_id text, event_key text, channel text, slot text, payload_hash bytea) RETURNS uuid
+CREATE FUNCTION tidings.post_v1(input json) RETURNS json
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    item    record;
+    one     tidings.sent;
+    wrong   text;
+    answers json[] := '{}';
+BEGIN
+    IF json_typeof(input) <> 'array' THEN input := json_build_array(input); END IF;
+    IF json_array_length(input) > 1 THEN
+        -- All locks first, in one order, so that two calls cannot deadlock.
+        PERFORM c.conv_id FROM tidings.conversation c
+          WHERE c.conv_id = ANY (ARRAY(SELECT x ->> 'conv' FROM json_array_elements(input) x)) ORDER BY c.conv_id FOR NO KEY UPDATE;
+    END IF;
+    FOR item IN SELECT * FROM json_to_recordset(input) AS x (conv text, sender text, device text, cmid text, body text, data json) LOOP
+        wrong := CASE
+            WHEN tidings.is_id(item.conv) IS NOT TRUE THEN 'message_conv_is_an_id'
+            WHEN tidings.is_id(item.sender) IS NOT TRUE THEN 'message_sender_is_an_id'
+            WHEN NOT tidings.is_id(item.device) THEN 'message_device_is_an_id'
+            WHEN tidings.is_id(item.cmid) IS NOT TRUE THEN 'message_cmid_is_an_id'
+            WHEN (octet_length(item.body) <= 16384) IS NOT TRUE THEN 'message_body_too_long'
+            -- jsonb refuses what json lets pass and no receiver could read: U+0000 and half a surrogate pair
+            WHEN octet_length(item.data::text) > 8192 OR jsonb_typeof(item.data::jsonb) <> 'object' THEN 'message_data_is_an_object' END;
+        IF wrong IS NOT NULL THEN
+            RAISE EXCEPTION 'the message violates %', wrong USING ERRCODE = 'check_violation', CONSTRAINT = wrong;
+        END IF;
+        SELECT * INTO one FROM tidings.send_rows(ARRAY[item.conv], ARRAY[1], ARRAY[item.sender], ARRAY[item.device], ARRAY[item.cmid], ARRAY[item.body],
+            ARRAY[item.data::text], true);
+        IF one.code = '' AND NOT one.dup THEN
+            INSERT INTO tidings.posted (conv_id, seq) VALUES (item.conv, one.seq);
+        END IF;
+        answers := answers || json_strip_nulls(json_build_object('code', nullif(one.code, ''), 'seq', one.seq, 'mid', one.mid,
+            'epoch', one.epoch, 'at', floor(extract(epoch FROM one.at) * 1000)::bigint, 'dup', one.dup));
+    END LOOP;
+    RETURN array_to_json(answers);
+END $$;
+
+CREATE FUNCTION tidings.send_items(places integer[], senders text[], devices text[], cmids text[], bodies text[], datas text[]) RETURNS TABLE(place integer, sender text, device text, cmid text, body text, data text, ord bigint)
+    LANGUAGE plpgsql ROWS 1
+    AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM ROWS FROM (unnest(places), unnest(senders), unnest(devices), unnest(cmids), unnest(bodies), unnest(datas)) WITH ORDINALITY;
+END $$;
+
+CREATE FUNCTION tidings.send_rows(convs text[], places integer[], senders text[], devices text[], cmids text[], bodies text[], datas text[], wait boolean) RETURNS SETOF tidings.sent
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    heads   bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(convs)]); -- next_seq, NULL when it is not locked
+    epochs  bigint[] := heads;
+    held    int := 0;
+    busy    text[] := '{}';
+    place   int := 1;
+    now_at  timestamptz;
+    locking refcursor;
+    one     record;
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'messages are sent in READ COMMITTED transactions only' USING ERRCODE = 'invalid_transaction_state';
+    END IF;
+    -- The sublink keeps the planner from counting the conversations: a plan for fewer than it guesses would be made anew for each call.
+    IF wait THEN
+        OPEN locking FOR SELECT c.conv_id, c.next_seq, c.epoch FROM tidings.conversation c
+            WHERE c.conv_id = ANY (ARRAY(SELECT unnest(convs))) ORDER BY c.conv_id FOR NO KEY UPDATE;
+    ELSE
+        OPEN locking FOR SELECT c.conv_id, c.next_seq, c.epoch FROM tidings.conversation c
+            WHERE c.conv_id = ANY (ARRAY(SELECT unnest(convs))) ORDER BY c.conv_id FOR NO KEY UPDATE SKIP LOCKED;
+    END IF;
+    LOOP
+        FETCH locking INTO one;
+        EXIT WHEN NOT FOUND;
+        WHILE convs[place] COLLATE "C" < one.conv_id LOOP place := place + 1; END LOOP;
+        heads[place] := one.next_seq;
+        epochs[place] := one.epoch;
+        held := held + 1;
+    END LOOP;
+    CLOSE locking;
+    IF held < cardinality(convs) AND NOT wait THEN
+        SELECT coalesce(array_agg(c.conv_id), '{}') INTO busy FROM tidings.conversation c
+          WHERE c.conv_id = ANY (ARRAY(SELECT unnest(convs))) AND heads[array_position(convs, c.conv_id)] IS NULL;
+    END IF;
+    now_at := clock_timestamp(); -- after the locks: times of a conversation grow with its seqs
+    RETURN QUERY WITH looked AS MATERIALIZED (
+        SELECT x.place, x.sender, x.device, x.cmid, x.body, x.data, x.ord, convs[x.place] AS conv, tidings.message_hash(x.body, x.data) AS hash,
+               e.seq AS known, e.mid AS known_mid, e.created_at AS known_at, e.kind AS known_kind, e.request_hash AS known_hash, e.recalled_by, b.seq AS purged,
+               heads[x.place] IS NOT NULL AND e.seq IS NULL AND b.seq IS NULL AND m.join_seq IS NOT NULL AS fresh
+          FROM tidings.send_items(places, senders, devices, cmids, bodies, datas) x
+          LEFT JOIN tidings.event e ON e.conv_id = convs[x.place] AND e.sender_user = x.sender AND e.cmid = x.cmid
+          LEFT JOIN tidings.tombstone b ON b.conv_id = convs[x.place] AND b.sender_user = x.sender AND b.cmid = x.cmid
+          LEFT JOIN tidings.member m ON m.conv_id = convs[x.place] AND m.user_id = x.sender AND m.leave_seq IS NULL
+    ), numbered AS MATERIALIZED (
+        SELECT l.*, CASE WHEN l.fresh THEN heads[l.place] - 1 + count(*) FILTER (WHERE l.fresh) OVER (PARTITION BY l.place ORDER BY l.ord) END AS new_seq,
+               CASE WHEN l.fresh THEN gen_random_uuid() END AS new_mid,
+               CASE WHEN heads[l.place] IS NULL THEN CASE WHEN l.conv = ANY (busy) THEN 'BUSY' ELSE 'NOT_MEMBER' END
+                    WHEN l.known_kind <> 'msg' OR (l.known IS NOT NULL AND l.recalled_by IS NULL AND l.known_hash IS DISTINCT FROM l.hash) THEN 'IDEMPOTENCY_MISMATCH'
+                    WHEN l.known IS NOT NULL OR l.fresh THEN ''
+                    WHEN l.purged IS NOT NULL THEN 'ORIGINAL_EXPIRED' ELSE 'NOT_MEMBER' END AS code
+          FROM looked l
+    ), appended AS (
+        INSERT INTO tidings.event (conv_id, seq, kind, mid, sender_user, sender_device, cmid, request_hash, body, data, created_at)
+        SELECT n.conv, n.new_seq, 'msg', n.new_mid, n.sender, n.device, n.cmid, n.hash, n.body, n.data, now_at FROM numbered n WHERE n.fresh
+    ), advanced AS (
+        UPDATE tidings.conversation c SET next_seq = g.next_seq
+          FROM (SELECT n.conv, max(n.new_seq) + 1 AS next_seq FROM numbered n WHERE n.fresh GROUP BY n.conv) g
+         WHERE c.conv_id = g.conv
+    )
+    -- A refusal tells nothing of the conversation, but one of an expired original where that stood.
+    SELECT n.ord::int, n.code, CASE n.code WHEN '' THEN coalesce(n.new_seq, n.known) WHEN 'ORIGINAL_EXPIRED' THEN n.purged END,
+           CASE n.code WHEN '' THEN coalesce(n.new_mid, n.known_mid) END, CASE WHEN n.code IN ('', 'ORIGINAL_EXPIRED') THEN epochs[n.place] END,
+           CASE n.code WHEN '' THEN coalesce(n.known_at, now_at) END, n.code = '' AND n.known IS NOT NULL
+      FROM numbered n;
+END $$;
+
+CREATE FUNCTION tidings.task_id(bucket smallint, installation uuid, payload_hash bytea, channel text, slot text) RETURNS uuid
     LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN (encode(set_byte(substr(sha256((convert_to(concat(installation, '/', user_id, '/', event_key, '/', channel, '/', slot, '/'), 'UTF8'::name) || payload_hash)), 1, 16), 0, (bucket)::integer), 'hex'::text))::uuid;
+    RETURN (encode((set_byte(substr(payload_hash, 1, 8), 0, (bucket)::integer) || substr(sha256((convert_to(concat(installation, '/', channel, '/', slot, '/'), 'UTF8'::name) || payload_hash)), 1, 8)), 'hex'::text))::uuid;
 
 CREATE TABLE tidings.api_key (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -188,7 +323,7 @@ CREATE TABLE tidings.attempt (
     CONSTRAINT attempt_check3 CHECK (((late_outcome IS NULL) OR (outcome IS NOT NULL))),
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['ACCEPTED'::text, 'ACCEPTED_REPLAY'::text, 'QUERY_FOUND'::text, 'QUERY_NOT_FOUND'::text, 'QUERY_FAILED'::text, 'TIMEOUT'::text, 'IO_ERROR'::text, 'HTTP_5XX'::text, 'REJECTED'::text, 'THROTTLED'::text, 'NOT_SENT'::text, 'LEASE_EXPIRED'::text, 'PREF_DISABLED'::text, 'PREF_DISABLED_UNCERTAIN'::text, 'TTL_EXPIRED'::text, 'TTL_EXPIRED_UNCERTAIN'::text, 'SOURCE_GONE'::text, 'SOURCE_GONE_UNCERTAIN'::text, 'CANCELLED'::text, 'CANCELLED_UNCERTAIN'::text, 'RECOVERED_UNCERTAIN'::text, 'RECEIPT'::text, 'MANUAL_SENT'::text, 'MANUAL_FAILED'::text, 'MANUAL_RESEND'::text])))
 )
-WITH (fillfactor='55', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+WITH (fillfactor='55', autovacuum_analyze_scale_factor='0.2', autovacuum_analyze_threshold='50000', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE tidings.channel_pref (
     bucket smallint NOT NULL,
@@ -214,6 +349,77 @@ CREATE TABLE tidings.channel_state (
     at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE tidings.conversation (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    next_seq bigint DEFAULT 1 NOT NULL,
+    min_seq bigint DEFAULT 1 NOT NULL,
+    epoch bigint NOT NULL,
+    recall_window_ms bigint DEFAULT 120000 NOT NULL,
+    retention_ms bigint,
+    created_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    CONSTRAINT conversation_shape CHECK (((1 <= min_seq) AND (min_seq <= next_seq) AND (epoch > 1) AND (recall_window_ms >= 0) AND (retention_ms > 0)))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE tidings.delivered (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    device_id text NOT NULL COLLATE pg_catalog."C",
+    install_no bigint NOT NULL,
+    seq bigint NOT NULL,
+    CONSTRAINT delivered_seq_check CHECK ((seq >= 0))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE tidings.device (
+    bucket smallint NOT NULL,
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    device_id text NOT NULL COLLATE pg_catalog."C",
+    install_id text NOT NULL COLLATE pg_catalog."C",
+    install_no bigint DEFAULT 1 NOT NULL,
+    former text[] DEFAULT '{}'::text[] NOT NULL COLLATE pg_catalog."C",
+    connects bigint DEFAULT 0 NOT NULL,
+    seen_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    CONSTRAINT device_check CHECK ((bucket = tidings.bucket_of(user_id))),
+    CONSTRAINT device_device_is_an_id CHECK (tidings.is_id(device_id)),
+    CONSTRAINT device_install_is_an_id CHECK (tidings.is_id(install_id)),
+    CONSTRAINT device_user_is_an_id CHECK (tidings.is_id(user_id))
+)
+WITH (fillfactor='70');
+
+CREATE TABLE tidings.event (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    mid uuid,
+    sender_user text NOT NULL COLLATE pg_catalog."C",
+    sender_device text COLLATE pg_catalog."C",
+    actor_user text COLLATE pg_catalog."C",
+    cmid text COLLATE pg_catalog."C",
+    request_hash bytea,
+    body text,
+    data text,
+    target_seq bigint,
+    recalled_by bigint,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT event_shape CHECK (
+CASE kind
+    WHEN 'msg'::text THEN ((mid IS NOT NULL) AND (cmid IS NOT NULL) AND ((recalled_by IS NULL) OR ((body IS NULL) AND (data IS NULL) AND (request_hash IS NULL))))
+    WHEN 'recall'::text THEN ((target_seq IS NOT NULL) AND (body IS NULL) AND (data IS NULL) AND (recalled_by IS NULL))
+    ELSE ((kind = ANY (ARRAY['join'::text, 'leave'::text])) AND (body IS NULL) AND (data IS NULL) AND (recalled_by IS NULL))
+END)
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE tidings.gateway (
+    gateway_id text NOT NULL COLLATE pg_catalog."C",
+    started_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    draining boolean DEFAULT false NOT NULL,
+    CONSTRAINT gateway_gateway_id_check CHECK (tidings.is_id(gateway_id))
+)
+WITH (fillfactor='50');
+
 CREATE TABLE tidings.installation (
     one boolean DEFAULT true NOT NULL,
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -230,6 +436,16 @@ CREATE TABLE tidings.lineage (
     generation bigint NOT NULL,
     recorded_at timestamp with time zone NOT NULL,
     CONSTRAINT lineage_generation_check CHECK (((generation > 1) AND (generation < '9007199254740992'::bigint)))
+);
+
+CREATE TABLE tidings.member (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    join_seq bigint NOT NULL,
+    leave_seq bigint,
+    CONSTRAINT member_check CHECK ((leave_seq >= join_seq)),
+    CONSTRAINT member_join_seq_check CHECK ((join_seq >= 1)),
+    CONSTRAINT member_user_is_an_id CHECK (tidings.is_id(user_id))
 );
 
 CREATE TABLE tidings.migration (
@@ -300,6 +516,21 @@ CREATE TABLE tidings.optout (
     CONSTRAINT optout_user_id_check CHECK (tidings.is_id(user_id))
 );
 
+CREATE TABLE tidings.posted (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    user_id text COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE tidings.read (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    CONSTRAINT read_seq_check CHECK ((seq >= 0))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE tidings.receipt (
     channel text NOT NULL COLLATE pg_catalog."C",
     provider_msg_id text NOT NULL,
@@ -311,6 +542,17 @@ CREATE TABLE tidings.receipt (
     sweep_at timestamp with time zone NOT NULL,
     matched_task uuid
 );
+
+CREATE TABLE tidings.route (
+    bucket smallint NOT NULL,
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    device_id text NOT NULL COLLATE pg_catalog."C",
+    gateway_id text NOT NULL COLLATE pg_catalog."C",
+    connection_id uuid NOT NULL,
+    version bigint NOT NULL,
+    CONSTRAINT route_check CHECK ((bucket = tidings.bucket_of(user_id)))
+)
+WITH (fillfactor='70');
 
 CREATE TABLE tidings.task (
     id uuid NOT NULL,
@@ -352,7 +594,24 @@ CASE state
 END),
     CONSTRAINT task_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'SENDING'::text, 'SENT'::text, 'FAILED'::text, 'UNKNOWN'::text, 'SUPPRESSED'::text])))
 )
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0.05', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0.2', autovacuum_analyze_threshold='50000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE tidings.token_floor (
+    bucket smallint NOT NULL,
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    not_before timestamp with time zone NOT NULL,
+    set_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    CONSTRAINT token_floor_check CHECK ((bucket = tidings.bucket_of(user_id))),
+    CONSTRAINT token_floor_user_id_check CHECK (tidings.is_id(user_id))
+);
+
+CREATE TABLE tidings.tombstone (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    sender_user text NOT NULL COLLATE pg_catalog."C",
+    cmid text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    purged_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
 
 ALTER TABLE ONLY tidings.api_key
     ADD CONSTRAINT api_key_hash_key UNIQUE (hash);
@@ -369,11 +628,29 @@ ALTER TABLE ONLY tidings.channel_pref
 ALTER TABLE ONLY tidings.channel_state
     ADD CONSTRAINT channel_state_pkey PRIMARY KEY (channel);
 
+ALTER TABLE ONLY tidings.conversation
+    ADD CONSTRAINT conversation_pkey PRIMARY KEY (conv_id);
+
+ALTER TABLE ONLY tidings.delivered
+    ADD CONSTRAINT delivered_pkey PRIMARY KEY (conv_id, user_id, device_id);
+
+ALTER TABLE ONLY tidings.device
+    ADD CONSTRAINT device_pkey PRIMARY KEY (user_id, device_id, bucket);
+
+ALTER TABLE ONLY tidings.event
+    ADD CONSTRAINT event_pkey PRIMARY KEY (conv_id, seq);
+
+ALTER TABLE ONLY tidings.gateway
+    ADD CONSTRAINT gateway_pkey PRIMARY KEY (gateway_id);
+
 ALTER TABLE ONLY tidings.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY tidings.lineage
     ADD CONSTRAINT lineage_pkey PRIMARY KEY (node);
+
+ALTER TABLE ONLY tidings.member
+    ADD CONSTRAINT member_pkey PRIMARY KEY (conv_id, user_id, join_seq);
 
 ALTER TABLE ONLY tidings.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (id);
@@ -387,20 +664,42 @@ ALTER TABLE ONLY tidings.notification
 ALTER TABLE ONLY tidings.optout
     ADD CONSTRAINT optout_pkey PRIMARY KEY (user_id, category, channel, bucket);
 
+ALTER TABLE ONLY tidings.posted
+    ADD CONSTRAINT posted_pkey PRIMARY KEY (conv_id, seq);
+
+ALTER TABLE ONLY tidings.read
+    ADD CONSTRAINT read_pkey PRIMARY KEY (conv_id, user_id);
+
 ALTER TABLE ONLY tidings.receipt
     ADD CONSTRAINT receipt_pkey PRIMARY KEY (channel, provider_msg_id, status);
 
-ALTER TABLE ONLY tidings.task
-    ADD CONSTRAINT task_notification_id_channel_slot_bucket_key UNIQUE (notification_id, channel, slot, bucket);
+ALTER TABLE ONLY tidings.route
+    ADD CONSTRAINT route_pkey PRIMARY KEY (user_id, device_id, bucket);
 
 ALTER TABLE ONLY tidings.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (id, bucket);
 
+ALTER TABLE ONLY tidings.token_floor
+    ADD CONSTRAINT token_floor_pkey PRIMARY KEY (user_id, bucket);
+
+ALTER TABLE ONLY tidings.tombstone
+    ADD CONSTRAINT tombstone_pkey PRIMARY KEY (conv_id, sender_user, cmid);
+
+CREATE UNIQUE INDEX event_cmid ON tidings.event USING btree (conv_id, sender_user, cmid) WHERE (cmid IS NOT NULL);
+
+CREATE UNIQUE INDEX member_open ON tidings.member USING btree (conv_id, user_id) WHERE (leave_seq IS NULL);
+
+CREATE INDEX member_user ON tidings.member USING btree (user_id, conv_id);
+
 CREATE INDEX notification_tombstone ON tidings.notification USING btree (purged_at) WHERE (purged_at IS NOT NULL);
+
+CREATE INDEX notification_unpurged ON tidings.notification USING btree (id) WHERE (purged_at IS NULL);
 
 CREATE INDEX receipt_received ON tidings.receipt USING btree (received_at);
 
 CREATE INDEX receipt_unmatched ON tidings.receipt USING btree (sweep_at) WHERE (matched_task IS NULL);
+
+CREATE INDEX route_gateway ON tidings.route USING btree (gateway_id);
 
 CREATE INDEX task_due ON tidings.task USING btree (channel, priority, next_attempt_at, id) WHERE ((state = ANY (ARRAY['PENDING'::text, 'UNKNOWN'::text])) AND (NOT needs_review));
 
@@ -409,3 +708,7 @@ CREATE INDEX task_lease ON tidings.task USING btree (channel, lease_until) WHERE
 CREATE INDEX task_provider_msg ON tidings.task USING btree (provider_msg_id, channel) WHERE awaits_receipt;
 
 CREATE INDEX task_review ON tidings.task USING btree (doubt_at, id) WHERE needs_review;
+
+CREATE INDEX token_floor_set ON tidings.token_floor USING btree (set_at);
+
+CREATE INDEX tombstone_age ON tidings.tombstone USING btree (purged_at);

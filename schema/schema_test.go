@@ -99,11 +99,12 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// distributed are the tables that carry a bucket, small those that are on every node; receipt is looked up by what providers
-// say and is neither.
+// users are the tables that carry a bucket, logs those of the conversations, small those that are on every node; receipt is looked up
+// by what providers say and is none of them.
 var (
-	distributed = []string{"attempt", "channel_pref", "notification", "optout", "task"}
-	small       = []string{"api_key", "channel_state", "installation", "lineage", "migration", "receipt"}
+	users = []string{"attempt", "channel_pref", "device", "notification", "optout", "route", "task", "token_floor"}
+	logs  = []string{"conversation", "delivered", "event", "member", "posted", "read", "tombstone"}
+	small = []string{"api_key", "channel_state", "gateway", "installation", "lineage", "migration", "receipt"}
 )
 
 // What the schema has to be to be distributed without a change.
@@ -111,38 +112,52 @@ func TestSchemaRules(t *testing.T) {
 	pool := pgtest.NewPlain(t)
 	const relations = `SELECT relname FROM pg_class WHERE relnamespace = 'tidings'::regnamespace AND relkind = ANY ($1::"char"[]) ORDER BY 1`
 	tables := list[string](t, pool, relations, []string{"r", "p"})
-	if all := slices.Sorted(slices.Values(slices.Concat(distributed, small))); !slices.Equal(tables, all) {
+	if all := slices.Sorted(slices.Values(slices.Concat(users, logs, small))); !slices.Equal(tables, all) {
 		t.Errorf("the tables are %v, the lists of this test have %v", tables, all)
 	}
-	if with := list[string](t, pool, `SELECT attrelid::regclass::text FROM pg_attribute WHERE attname = 'bucket' AND attnotnull AND attgenerated = '' AND atttypid = 'smallint'::regtype
-		AND attrelid::regclass::text LIKE 'tidings.%' AND attrelid IN (SELECT oid FROM pg_class WHERE relkind = 'r') ORDER BY 1`); len(with) != len(distributed) {
-		t.Errorf("S1: a bucket, smallint and not null, is in %v", with)
-	}
-	// S2, S4: the keys and nothing else are unique, and each has the bucket.
-	for _, table := range distributed {
-		for _, index := range list[string](t, pool, `SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indisunique AND indrelid = ('tidings.' || $1)::regclass`, table) {
-			if !strings.Contains(index[strings.LastIndex(index, "("):], "bucket") {
-				t.Errorf("S2: %s", index)
+	for key, family := range map[string][]string{"bucket smallint": users, "conv_id text": logs} {
+		with := list[string](t, pool, `SELECT c.relname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE c.relnamespace = 'tidings'::regnamespace
+			AND c.relkind = 'r' AND a.attnotnull AND a.attgenerated = '' AND a.attname || ' ' || a.atttypid::regtype = $1 ORDER BY 1`, key)
+		if !slices.Equal(with, family) {
+			t.Errorf("S1: %s, not null, is in %v", key, with)
+		}
+		// S2: what is unique has the key.
+		column, _, _ := strings.Cut(key, " ")
+		for _, table := range family {
+			for _, index := range list[string](t, pool, `SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indisunique AND indrelid = ('tidings.' || $1)::regclass`, table) {
+				if _, columns, _ := strings.Cut(index, "("); !strings.Contains(columns, column) {
+					t.Errorf("S2: %s", index)
+				}
 			}
 		}
 	}
-	unique := list[string](t, pool, `SELECT c.relname || ' ' || pg_get_constraintdef(k.oid) FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
-		WHERE k.contype IN ('p', 'u') AND c.relname = ANY ($1) AND c.relnamespace = 'tidings'::regnamespace ORDER BY 1`, distributed)
+	// S4: nothing else is unique.
+	unique := list[string](t, pool, `SELECT regexp_replace(pg_get_indexdef(x.indexrelid), '^CREATE UNIQUE INDEX .* ON tidings\.(\w+) USING btree ', '\1 ')
+		FROM pg_index x JOIN pg_class c ON c.oid = x.indrelid WHERE x.indisunique AND c.relname = ANY ($1) AND c.relnamespace = 'tidings'::regnamespace
+		ORDER BY 1`, slices.Concat(users, logs))
 	want := []string{
-		"attempt PRIMARY KEY (task_id, n, bucket)",
-		"channel_pref PRIMARY KEY (user_id, channel, slot, bucket)",
-		"notification PRIMARY KEY (id, bucket)",
-		"notification UNIQUE (user_id, event_key, bucket)",
-		"optout PRIMARY KEY (user_id, category, channel, bucket)",
-		"task PRIMARY KEY (id, bucket)",
-		"task UNIQUE (notification_id, channel, slot, bucket)",
+		"attempt (task_id, n, bucket)",
+		"channel_pref (user_id, channel, slot, bucket)",
+		"conversation (conv_id)",
+		"delivered (conv_id, user_id, device_id)",
+		"device (user_id, device_id, bucket)",
+		"event (conv_id, sender_user, cmid) WHERE (cmid IS NOT NULL)",
+		"event (conv_id, seq)",
+		"member (conv_id, user_id) WHERE (leave_seq IS NULL)",
+		"member (conv_id, user_id, join_seq)",
+		"notification (id, bucket)",
+		"notification (user_id, event_key, bucket)",
+		"optout (user_id, category, channel, bucket)",
+		"posted (conv_id, seq)",
+		"read (conv_id, user_id)",
+		"route (user_id, device_id, bucket)",
+		"task (id, bucket)",
+		"token_floor (user_id, bucket)",
+		"tombstone (conv_id, sender_user, cmid)",
 	}
+	slices.Sort(unique)
 	if diff := cmp.Diff(want, unique); diff != "" {
 		t.Errorf("S4: unique are (want, got)\n%s", diff)
-	}
-	if n := one[int](t, pool, `SELECT count(*) FROM pg_index x JOIN pg_class c ON c.oid = x.indrelid WHERE x.indisunique AND c.relname = ANY ($1)
-		AND c.relnamespace = 'tidings'::regnamespace`, distributed); n != len(want) {
-		t.Errorf("S4: %d unique indexes, %d constraints", n, len(want))
 	}
 	// S3: the key column is in every child.
 	if keys := list[string](t, pool, `SELECT conrelid::regclass::text || ' ' || conname FROM pg_constraint WHERE contype = 'f' AND connamespace = 'tidings'::regnamespace`); len(keys) > 0 {
@@ -160,7 +175,7 @@ func TestSchemaRules(t *testing.T) {
 	}
 	// S8: one type and collation.
 	if kinds := list[string](t, pool, `SELECT DISTINCT format('%s %s', atttypid::regtype, (SELECT collname FROM pg_collation WHERE oid = attcollation)) FROM pg_attribute
-		WHERE attname IN ('user_id', 'channel', 'slot', 'event_key', 'category') AND attrelid::regclass::text LIKE 'tidings.%'
+		WHERE attname IN ('user_id', 'channel', 'slot', 'event_key', 'category', 'conv_id', 'device_id', 'cmid', 'gateway_id') AND attrelid::regclass::text LIKE 'tidings.%'
 		  AND attrelid IN (SELECT oid FROM pg_class WHERE relkind = 'r')`); !slices.Equal(kinds, []string{"text C"}) {
 		t.Errorf("S8: ids are %v", kinds)
 	}
@@ -267,21 +282,41 @@ func TestIDsAndBuckets(t *testing.T) {
 // again under another key.
 func TestTaskIDsAreForEver(t *testing.T) {
 	pool := pgtest.New(t)
-	const derive = `SELECT tidings.task_id($1::smallint, '00000000-0000-0000-0000-000000000001', $2, $3, $4, $5, sha256('content'))`
-	if got, want := one[tidings.UUID](t, pool, derive, 7, "u-ana", "e1", "push", "").Key(), "074dc881831b5ec121eb9c4d6af51c45"; got != want {
+	const hash = `SELECT tidings.payload_hash($1, $2, 't', 'b', '{"a": 1}', 'c', 'x', 2)`
+	const derive = `SELECT tidings.task_id($1::smallint, $2, $3, $4, $5)`
+	ours := "00000000-0000-0000-0000-000000000001"
+	content := one[[]byte](t, pool, hash, "u-ana", "e1")
+	if got, want := hex.EncodeToString(content), "96fa809913290526c253a237c8410fa7cc2a44f6608d06e68c86f63d49914219"; got != want {
+		t.Errorf("the hash of a notification has changed from %s to %s", want, got)
+	}
+	if got, want := one[tidings.UUID](t, pool, derive, 7, ours, content, "push", "").Key(), "07fa809913290526c6ecf571fb8428da"; got != want {
 		t.Errorf("the id of a task has changed from %s to %s", want, got)
 	}
-	// What is not the same task has another id.
-	seen := map[tidings.UUID]bool{}
+	// What is not the same task has another id, also in what belongs to another notification or installation.
+	seen := map[string]bool{}
 	for _, parts := range [][]string{{"u-ana", "e1", "push", ""}, {"u-an", "ae1", "push", ""}, {"u-ana", "e1", "pus", "h"}, {"u-ana", "e1", "push", "h"}, {"u-ana", "e1p", "ush", ""}} {
-		id := one[tidings.UUID](t, pool, derive, 7, parts[0], parts[1], parts[2], parts[3])
-		if seen[id] || id.Bucket() != 7 {
-			t.Errorf("the id of %q is %s", parts, id)
+		content := one[[]byte](t, pool, hash, parts[0], parts[1])
+		for _, installation := range []string{ours, "00000000-0000-0000-0000-000000000002"} {
+			id := one[tidings.UUID](t, pool, derive, 7, installation, content, parts[2], parts[3])
+			tail := id.Key()[16:]
+			if seen[tail] || id.Bucket() != 7 {
+				t.Errorf("the id of %q is %s", parts, id)
+			}
+			seen[tail] = true
+			if !one[bool](t, pool, `SELECT $1 BETWEEN tidings.first_task_id(7::smallint, $2) AND tidings.last_task_id(7::smallint, $2)`, id, content) {
+				t.Errorf("the id %s is not among those of its notification", id)
+			}
 		}
-		seen[id] = true
 	}
-	if got, want := hex.EncodeToString(one[[]byte](t, pool, `SELECT tidings.payload_hash('t', 'b', '{"a": 1}', 'c', '{"conv": "x", "seq": 2}')`)), "dd6ffbfa2743efd5425086f79d7f35901a43265d32e52e53595d2b8bdfeaea34"; got != want {
-		t.Errorf("the hash of a content has changed from %s to %s", want, got)
+	contents := map[string]bool{}
+	for _, args := range []string{`'ab', 'e', 't', 'b', '{}', 'c', 'x', 2`, `'a', 'be', 't', 'b', '{}', 'c', 'x', 2`, `'a', 'b', 'et', 'b', '{}', 'c', 'x', 2`,
+		`'a', 'b', 'e', 'tb', '{}', 'c', 'x', 2`, `'a', 'b', 'e', 'tb', '{}', NULL, 'cx', 2`, `'a', 'b', 'e', 'tb', '{}', NULL, NULL, NULL`,
+		`'a', 'b', 'e', 'tb', NULL, NULL, NULL, NULL`, `'a', 'b', 'e', 'tb', NULL, '', NULL, NULL`} {
+		content := hex.EncodeToString(one[[]byte](t, pool, `SELECT tidings.payload_hash(`+args+`)`))
+		if contents[content] {
+			t.Errorf("the hash of %s is another's", args)
+		}
+		contents[content] = true
 	}
 	for _, bucket := range []int16{0, 1, 127, 128, 255} {
 		id := one[tidings.UUID](t, pool, `SELECT tidings.new_id($1::smallint)`, bucket)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	"github.com/tidings-project/tidings/internal/localpg"
 	"github.com/tidings-project/tidings/internal/server"
 	"github.com/tidings-project/tidings/internal/store"
+	"github.com/tidings-project/tidings/internal/token"
 )
 
 type devCmd struct {
@@ -33,8 +35,15 @@ type devCmd struct {
 	LogLevel slog.Level `default:"warn" help:"debug, info, warn or error."`
 }
 
-// devUser is the user that is there from the start.
-const devUser = "u-ana"
+// What is there from the start: users, and a conversation between them.
+const (
+	devUser = "u-ana"
+	devPeer = "u-ben"
+	devConv = "c-demo"
+)
+
+// devTokens is how long the printed tokens are good.
+const devTokens = 30 * 24 * time.Hour
 
 func (c *devCmd) Run(e *env) (err error) {
 	if c.Fresh {
@@ -58,8 +67,13 @@ func (c *devCmd) Run(e *env) (err error) {
 	if err := kong.ApplyDefaults(&cfg); err != nil {
 		return fmt.Errorf("read the settings' defaults: %w", err)
 	}
-	cfg.DatabaseURL, cfg.MetricsListen, cfg.Roles = box.DatabaseURL(), "", []string{server.RoleAPI, server.RoleWorker}
+	cfg.DatabaseURL, cfg.MetricsListen, cfg.Roles = box.DatabaseURL(), "", []string{server.RoleAPI, server.RoleWorker, server.RoleGateway}
 	cfg.Channels = box.Channels(2*time.Second, 5*time.Second)
+	secret, err := devSecret(filepath.Join(c.Dir, "secret"))
+	if err != nil {
+		return err
+	}
+	cfg.TokenHS256Secret = server.Secret{Text: secret}
 	var s *server.Server
 	if err := box.OnPort("the API", c.Port, func(addr string) (err error) {
 		cfg.Listen = addr
@@ -72,11 +86,17 @@ func (c *devCmd) Run(e *env) (err error) {
 	if err == nil {
 		err = seed(e.ctx, s.Store(), devUser)
 	}
+	tokens := map[string]string{devUser: "", devPeer: ""}
+	for user := range tokens {
+		if err == nil {
+			tokens[user], err = token.IssueHS256([]byte(secret), cfg.TokenAudience, token.Claims{User: user, Issued: time.Now(), Expires: time.Now().Add(devTokens)})
+		}
+	}
 	if err != nil {
 		s.Close()
 		return err
 	}
-	c.welcome(e, box, s.URL(), key)
+	c.welcome(e, box, s.URL(), key, tokens)
 	return s.Run(e.ctx)
 }
 
@@ -101,8 +121,24 @@ func devKey(ctx context.Context, s *store.Store, file string) (string, error) {
 	return secret, nil
 }
 
-// seed makes a user reachable on every channel that can show something, unless the user has preferences already.
+// devSecret signs the tokens of users. It stays the same from one run to the next, like the key.
+func devSecret(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		text = []byte(rand.Text() + rand.Text())
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("keep the secret of the tokens: %w", err)
+	}
+	return string(text), nil
+}
+
+// seed makes a user reachable on every channel that can show something, unless the user has preferences already, and makes the conversation.
 func seed(ctx context.Context, s *store.Store, user string) error {
+	if _, err := s.CreateConversation(ctx, store.Conversation{Conv: devConv, RecallWindow: tidings.DefaultRecallWindow, Members: []string{devUser, devPeer}}); err != nil {
+		return err
+	}
 	prefs, err := s.GetPrefs(ctx, user)
 	if err != nil || len(prefs) > 0 {
 		return err
@@ -115,7 +151,7 @@ func seed(ctx context.Context, s *store.Store, user string) error {
 	return nil
 }
 
-func (c *devCmd) welcome(e *env, box *sandbox.Sandbox, url, key string) {
+func (c *devCmd) welcome(e *env, box *sandbox.Sandbox, url, key string, tokens map[string]string) {
 	p := func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) }
 	for _, note := range box.Notes {
 		p("%s", note)
@@ -151,6 +187,12 @@ func (c *devCmd) welcome(e *env, box *sandbox.Sandbox, url, key string) {
 	submit("lost", `,"channels":["plain"]`)
 	p("  export TIDINGS_URL=%s TIDINGS_KEY=%s", url, key)
 	p("  tidings review list      # also: review show TASK, review resolve SENT TASK, notify show USER EVENT, channel list")
+	p("")
+	p("Talk: one of these in each of two terminals. Stop and start this program in between: nothing is lost, nothing comes twice.")
+	p("")
+	for _, user := range []string{devUser, devPeer} {
+		p("  tidings chat %s --url %s --token %s", devConv, url, tokens[user])
+	}
 	p("")
 	p("Ctrl-C stops everything.")
 	p("")

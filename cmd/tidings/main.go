@@ -42,6 +42,7 @@ type cli struct {
 	Purge   purgeCmd   `cmd:"" help:"Empty settled notifications, and forget those that were emptied long ago."`
 	Verify  verifyCmd  `cmd:"" help:"Look in the tables for violated promises."`
 	Key     keyCmd     `cmd:"" help:"API keys."`
+	Token   tokenCmd   `cmd:"" help:"Users' tokens."`
 	Notify  notifyCmd  `cmd:"" help:"Submit a notification."`
 	Review  reviewCmd  `cmd:"" help:"Tasks that wait for a person."`
 	Channel channelCmd `cmd:"" help:"Channels: contracts, health, pause and resume."`

@@ -1,4 +1,4 @@
-// Package api is the HTTP interface: notifications, reviews, preferences, channels and receipts, described by the OpenAPI
+// Package api is the HTTP interface: conversations, notifications, reviews, preferences, channels and receipts, described by the OpenAPI
 // document that it serves at /v1/openapi.json. Every refusal is a problem document with a code of package tidings.
 package api
 
@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"reflect"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -21,6 +22,9 @@ import (
 	"github.com/tidings-project/tidings/channel"
 	"github.com/tidings-project/tidings/internal/store"
 )
+
+// tokenScheme is the name under which OpenAPI knows users' tokens.
+const tokenScheme = "token"
 
 // The limits of a request.
 const (
@@ -34,7 +38,7 @@ type Config struct {
 	Store      *store.Store
 	Channels   map[string]channel.Channel // by name; receipts are parsed by them
 	Keys       *Keys
-	Wake       func()                // tells the workers that something is due; must not block
+	Wake       func()                // tells workers and gateways that there is something for them; must not block
 	Logger     *slog.Logger          // neither bodies, addresses nor keys are logged
 	Registerer prometheus.Registerer // nil: requests are not counted
 }
@@ -64,6 +68,11 @@ func New(c Config) (*API, error) {
 	}
 	a.huma = humago.New(a.mux, humaConfig())
 	a.huma.UseMiddleware(a.authenticate)
+	a.conversations()
+	a.members()
+	a.messages()
+	a.events()
+	a.cursors()
 	a.notifications()
 	a.reviews()
 	a.users()
@@ -86,11 +95,15 @@ func (a *API) OpenAPI() []byte { return a.openapi }
 
 func humaConfig() huma.Config {
 	c := huma.DefaultConfig("Tidings", "1")
-	c.Info.Description = "Notifications that never guess: every answer says what is known, and every refusal names its reason.\n\n" +
+	c.Info.Description = "Conversations and notifications that never guess: every answer says what is known, and every refusal names its reason.\n\n" +
 		"A server authenticates with an API key in the header `Authorization: Bearer tdk_…`. " +
-		"The header `" + OperatorHeader + "` names the person on whose behalf it acts, for the journal. Unknown fields are ignored."
+		"The header `" + OperatorHeader + "` names the person on whose behalf it acts, for the journal; the header `" + UserHeader +
+		"` names the user that it acts as, which takes a key with the scope `" + store.ScopeActUser + "`. " +
+		"A user authenticates with a token in the same place, and acts as that user alone. Unknown fields are ignored.\n\n" +
+		"Conversations are followed on a WebSocket at `/v1/ws`; what can be done there can be done here, too, with the same bodies and codes."
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{securityScheme: {Type: "http", Scheme: "bearer",
-		Description: "An API key. The listed scopes are alternatives: one of them suffices."}}
+		Description: "An API key. The listed scopes are alternatives: one of them suffices."},
+		tokenScheme: {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "A user's token: it acts as that user alone."}}
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "", "", "" // served once, made once, and nothing from elsewhere
 	c.CreateHooks = nil
 	c.AllowAdditionalPropertiesByDefault = true
@@ -104,11 +117,19 @@ func register[I, O any](a *API, op huma.Operation, scopes []string, handle func(
 	for _, scope := range scopes {
 		op.Security = append(op.Security, map[string][]string{securityScheme: {scope}})
 	}
+	if takesTokens(&op) {
+		op.Security = append(op.Security, map[string][]string{tokenScheme: {}})
+	}
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
 	problem := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
-	op.Responses["default"] = &huma.Response{Description: "Refused", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: problem}}}
+	op.Responses["default"] = &huma.Response{Description: "Refused"}
+	for status, r := range op.Responses {
+		if status >= "400" { // and default
+			r.Content = map[string]*huma.MediaType{"application/problem+json": {Schema: problem}}
+		}
+	}
 	op.MaxBodyBytes = MaxBody + 1 // huma refuses a body that reaches the limit
 	op.BodyReadTimeout = RequestTimeout
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
@@ -120,7 +141,11 @@ func register[I, O any](a *API, op huma.Operation, scopes []string, handle func(
 			err = &tidings.Error{Code: tidings.Unavailable, Message: "the database's answer was lost", Err: err} // nothing was to be stored
 		}
 		a.report(ctx, op.Method+" "+op.Path, err)
-		return nil, problemOf(err)
+		p := problemOf(err)
+		if p.Code == tidings.NotFound && strings.HasPrefix(op.Path, conversationPath) {
+			p.Stored = "no" // the log was asked
+		}
+		return nil, p
 	})
 }
 

@@ -26,7 +26,7 @@ func TestEveryOperationNeedsAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill := strings.NewReplacer("{id}", "00000000-0000-0000-0000-000000000001", "{task}", "00000000-0000-0000-0000-000000000001",
-		"{user}", "u-ana", "{channel}", "push", "{category}", "news")
+		"{user}", "u-ana", "{channel}", "push", "{category}", "news", "{conv}", "c-1", "{cmid}", "m-1", "{seq}", "1")
 	open := []string{"receive-receipts"}
 	operations := 0
 	for path, methods := range doc.Paths {
@@ -56,6 +56,7 @@ func TestEveryOperationNeedsAKey(t *testing.T) {
 				{"no key", "", "UNAUTHENTICATED", 401},
 				{"another scheme", "Authorization: Basic " + f.key, "UNAUTHENTICATED", 401},
 				{"an unknown key", "Authorization: Bearer tdk_unknown", "UNAUTHENTICATED", 401},
+				{"a token where none is accepted", "Authorization: Bearer a.b.c", "UNAUTHENTICATED", 401},
 				{"a key with every other scope", "Authorization: Bearer " + weak, "FORBIDDEN", 403},
 			} {
 				var headers []string

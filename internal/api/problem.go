@@ -23,8 +23,11 @@ type Problem struct {
 	Code    tidings.Code `json:"code" doc:"The reason, as the same word in every interface."`
 	Detail  string       `json:"detail" doc:"What happened, for people."`
 	Stored  string       `json:"stored,omitempty" enum:"no,unchanged,unknown,purged" doc:"What is known of the thing that was to be written."`
-	Retry   string       `json:"retry" enum:"no,same,auth" doc:"Whether to repeat: no; same, with the same key; auth, with other credentials."`
+	Retry   string       `json:"retry" enum:"no,same,resync,auth" doc:"Whether to repeat: no; same, with the same key; resync, after a sync; auth, with other credentials."`
 	AfterMS int64        `json:"retry_after_ms,omitempty" doc:"How long to wait before a repeat, in milliseconds; also in the header Retry-After."`
+	Epoch   int64        `json:"epoch,omitempty" doc:"Of EPOCH_CHANGED and CURSOR_AHEAD: the current one."`
+	Head    *int64       `json:"head,omitempty" doc:"Of CURSOR_AHEAD: the last seq."`
+	Seq     int64        `json:"seq,omitempty" doc:"Of ORIGINAL_EXPIRED: where the message stood."`
 	Faults  []Fault      `json:"errors,omitempty" doc:"The fields that were refused."`
 }
 
@@ -37,7 +40,8 @@ type Fault struct {
 // defaultRetryAfter is what a refusal that may be repeated asks for when nothing better is known.
 const defaultRetryAfter = time.Second
 
-// problemOf is the answer to err. What an INTERNAL error says stays here: it can name what is nobody's business.
+// problemOf is the answer to err. What an INTERNAL error says stays here: it can name what is nobody's business; and so does what a
+// NOT_MEMBER says, because a conversation that is absent must look like one that is forbidden.
 func problemOf(err error) *Problem {
 	var own *Problem
 	if errors.As(err, &own) {
@@ -51,8 +55,12 @@ func problemOf(err error) *Problem {
 	}
 	var e *tidings.Error
 	if errors.As(err, &e) {
-		if code != tidings.Internal {
+		if code != tidings.Internal && code != tidings.NotMember {
 			p.Detail = plain(code, e.Message)
+		}
+		p.Epoch, p.Seq = e.Epoch, e.Seq
+		if code == tidings.CursorAhead {
+			p.Head = &e.Head
 		}
 		if e.RetryAfter > 0 {
 			p.AfterMS = e.RetryAfter.Milliseconds()

@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"time"
+
+	"github.com/tidings-project/tidings/internal/token"
 )
 
 // Roles of a process. Several processes can have the same role.
 const (
-	RoleAPI    = "api"    // serves HTTP
-	RoleWorker = "worker" // carries out tasks, and does the housekeeping
+	RoleAPI     = "api"     // serves HTTP
+	RoleWorker  = "worker"  // carries out tasks, and does the housekeeping
+	RoleGateway = "gateway" // serves the WebSockets of conversations
 )
 
 // Config is everything that can be set. Each field is a flag of `tidings serve`, an environment variable and a key of the
@@ -21,11 +25,25 @@ const (
 type Config struct {
 	DatabaseURL   string   `name:"database-url" env:"TIDINGS_DATABASE_URL" placeholder:"URL" help:"PostgreSQL connection string."`
 	DatabaseConns int32    `name:"database-conns" env:"TIDINGS_DATABASE_CONNS" default:"20" help:"Largest number of connections to the database."`
-	Roles         []string `name:"roles" env:"TIDINGS_ROLES" default:"api,worker" enum:"api,worker" help:"What this process does: api serves HTTP, worker carries out tasks and does the housekeeping."`
+	Roles         []string `name:"roles" env:"TIDINGS_ROLES" default:"api,worker" enum:"api,worker,gateway" help:"What this process does: api serves HTTP, worker carries out tasks and does the housekeeping, gateway serves the WebSockets of conversations."`
 
 	Listen        string   `name:"listen" env:"TIDINGS_LISTEN" default:"127.0.0.1:8080" help:"Where HTTP is served, without TLS: put a proxy in front. A worker alone serves only /healthz, /readyz and /metrics."`
 	MetricsListen string   `name:"metrics-listen" env:"TIDINGS_METRICS_LISTEN" placeholder:"ADDRESS" help:"Serves /metrics without a key at this address. On the main address it needs a key with the scope metrics."`
-	Origins       []string `name:"origins" env:"TIDINGS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose browsers may read the answer of /readyz."`
+	Origins       []string `name:"origins" env:"TIDINGS_ORIGINS" placeholder:"ORIGIN" help:"Origins of browsers that may open WebSockets and read the answer of /readyz, as a browser writes them; * is every one. What is no browser has none and may."`
+
+	TokenHS256Secret Secret        `name:"token-hs256-secret" env:"TIDINGS_TOKEN_HS256_SECRET" placeholder:"SECRET" help:"Accepts users' tokens signed by HS256 with this secret of at least 32 bytes: for development. Whoever has it can be any user. Prefer the environment: other users of the machine can read a command line."`
+	TokenPublicKeys  []string      `name:"token-public-keys" env:"TIDINGS_TOKEN_PUBLIC_KEYS" placeholder:"FILE" help:"PEM files with public keys, Ed25519 or RSA of at least 2048 bits: accepts users' tokens signed by EdDSA or RS256 with one of them."`
+	TokenJWKSURL     string        `name:"token-jwks-url" env:"TIDINGS_TOKEN_JWKS_URL" placeholder:"URL" help:"Where the issuer of users' tokens publishes its public keys as a JSON Web Key Set; https, or http on the loopback."`
+	TokenAudience    string        `name:"token-audience" env:"TIDINGS_TOKEN_AUDIENCE" default:"tidings" help:"What the claim aud of a user's token must contain."`
+	TokenLeeway      time.Duration `name:"token-leeway" env:"TIDINGS_TOKEN_LEEWAY" default:"30s" help:"How far the clocks of the issuer and of this machine may differ: a token is accepted that much longer, and before it begins. At most 5m."`
+
+	GatewayPing        time.Duration `name:"gateway-ping" env:"TIDINGS_GATEWAY_PING" default:"25s" help:"How often a WebSocket is pinged; one that does not answer within 10 s, or within this time if that is less, is closed."`
+	GatewayLease       time.Duration `name:"gateway-lease" env:"TIDINGS_GATEWAY_LEASE" default:"15s" help:"How long a gateway that the database does not hear of counts as alive."`
+	GatewayDrain       time.Duration `name:"gateway-drain" env:"TIDINGS_GATEWAY_DRAIN" default:"10s" help:"Over how long a gateway that stops closes its WebSockets, so that their clients do not come back all at once."`
+	GatewayConnections int           `name:"gateway-connections" env:"TIDINGS_GATEWAY_CONNECTIONS" default:"100000" help:"WebSockets of one gateway."`
+	GatewayPerUser     int           `name:"gateway-per-user" env:"TIDINGS_GATEWAY_PER_USER" default:"20" help:"WebSockets of one user at one gateway."`
+	GatewayRate        float64       `name:"gateway-rate" env:"TIDINGS_GATEWAY_RATE" default:"100" help:"Requests per second of one WebSocket; twice as many may come at once. More are answered with RATE_LIMITED."`
+	GatewayBatch       int           `name:"gateway-batch" env:"TIDINGS_GATEWAY_BATCH" default:"256" help:"Messages that are written to the log in one transaction at most."`
 
 	LameDuck time.Duration `name:"lame-duck" env:"TIDINGS_LAME_DUCK" default:"0s" help:"How long a stop goes on serving while /readyz says no already, so that load balancers notice."`
 	Drain    time.Duration `name:"drain" env:"TIDINGS_DRAIN" default:"30s" help:"How long a stop waits for requests and calls in flight."`
@@ -41,6 +59,12 @@ type Config struct {
 	LogLevel slog.Level `name:"log-level" env:"TIDINGS_LOG_LEVEL" default:"info" help:"debug, info, warn or error. Logs are JSON on the standard error; they hold neither bodies, addresses nor keys."`
 
 	Channels map[string]Channel `kong:"-"`
+}
+
+// UnmarshalText reads a secret that is a setting of its own: a flag, an environment variable or a key gives the secret itself.
+func (s *Secret) UnmarshalText(text []byte) error {
+	*s = Secret{Text: string(text)}
+	return nil
 }
 
 // ErrConfig is what every error is that only another configuration can mend.
@@ -62,17 +86,50 @@ func (c *Config) wrong() error {
 		return errors.New("a process without a role does nothing: give --roles")
 	}
 	for _, r := range c.Roles {
-		if r != RoleAPI && r != RoleWorker {
-			return fmt.Errorf("%q is no role: there are %s and %s", r, RoleAPI, RoleWorker)
+		if r != RoleAPI && r != RoleWorker && r != RoleGateway {
+			return fmt.Errorf("%q is no role: there are %s, %s and %s", r, RoleAPI, RoleWorker, RoleGateway)
 		}
 	}
 	if c.is(RoleWorker) && len(c.Channels) == 0 {
 		return errors.New("a worker without channels does nothing: the configuration file names them under channels")
 	}
+	if c.is(RoleGateway) && !c.takesTokens() {
+		return errors.New("a gateway knows its users by their tokens: set token-public-keys, token-jwks-url or token-hs256-secret")
+	}
+	if c.GatewayPing <= 0 || c.GatewayLease <= 0 || c.GatewayDrain <= 0 || c.GatewayConnections <= 0 || c.GatewayPerUser <= 0 || c.GatewayRate <= 0 || c.GatewayBatch <= 0 {
+		return errors.New("the settings of the gateway must be above 0")
+	}
 	if c.Drain <= 0 || c.HousekeepingEach <= 0 || c.DatabaseConns <= 0 {
 		return errors.New("drain, housekeeping-each and database-conns must be above 0")
 	}
-	return nil
+	_, err := c.verifier(nil)
+	return err
+}
+
+// verifier makes what verifies users' tokens; nil when nothing is configured that could: then only API keys are accepted.
+func (c *Config) verifier(log *slog.Logger) (*token.Verifier, error) {
+	secret, err := c.TokenHS256Secret.read()
+	if err != nil {
+		return nil, err
+	}
+	if !c.takesTokens() {
+		return nil, nil
+	}
+	cfg := token.Config{HS256Secret: []byte(secret), JWKSURL: c.TokenJWKSURL, Audience: c.TokenAudience, Leeway: c.TokenLeeway, Logger: log}
+	for _, path := range c.TokenPublicKeys {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read a public key of tokens: %w", err)
+		}
+		cfg.PublicKeys = append(cfg.PublicKeys, text)
+	}
+	return token.New(cfg)
+}
+
+// takesTokens tells whether users can authenticate by tokens.
+func (c *Config) takesTokens() bool {
+	secret, err := c.TokenHS256Secret.read()
+	return err != nil || secret != "" || len(c.TokenPublicKeys) > 0 || c.TokenJWKSURL != ""
 }
 
 func (c *Config) is(role string) bool { return slices.Contains(c.Roles, role) }

@@ -21,6 +21,7 @@ func OpenStore(url string, conns int32) (*store.Store, error) {
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "tidings"
 	}
+	store.Configure(c)
 	pool, err := pgxpool.NewWithConfig(context.Background(), c)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)

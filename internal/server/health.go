@@ -28,7 +28,7 @@ func (s *Server) operations(mux *http.ServeMux, keys *api.Keys, registry *promet
 		_, _ = io.WriteString(w, "ok\n") // the peer is gone: there is nobody to tell
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if origin := r.Header.Get("Origin"); slices.Contains(s.cfg.Origins, origin) {
+		if origin := r.Header.Get("Origin"); origin != "" && (slices.Contains(s.cfg.Origins, origin) || slices.Contains(s.cfg.Origins, "*")) {
 			w.Header().Set("Access-Control-Allow-Origin", origin)
 			w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
 			w.Header().Set("Vary", "Origin")
@@ -36,6 +36,12 @@ func (s *Server) operations(mux *http.ServeMux, keys *api.Keys, registry *promet
 		if err := s.ready.check(r.Context()); err != nil {
 			api.WriteProblem(w, err)
 			return
+		}
+		if s.gateway != nil {
+			if err := s.gateway.Ready(); err != nil {
+				api.WriteProblem(w, &tidings.Error{Code: tidings.Unavailable, Message: err.Error(), RetryAfter: comeBack})
+				return
+			}
 		}
 		_, _ = io.WriteString(w, "ready\n")
 	})

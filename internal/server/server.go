@@ -16,7 +16,9 @@ import (
 
 	"github.com/tidings-project/tidings/dispatch"
 	"github.com/tidings-project/tidings/internal/api"
+	"github.com/tidings-project/tidings/internal/gateway"
 	"github.com/tidings-project/tidings/internal/store"
+	"github.com/tidings-project/tidings/internal/token"
 	"github.com/tidings-project/tidings/schema"
 )
 
@@ -25,11 +27,13 @@ const startPatience = 15 * time.Second
 
 // Server is one process of the product.
 type Server struct {
-	cfg   Config
-	log   *slog.Logger
-	store *store.Store
-	ready *readiness
-	wakes *wakes
+	cfg     Config
+	log     *slog.Logger
+	store   *store.Store
+	ready   *readiness
+	wakes   *wakes
+	tokens  *token.Verifier  // nil: none are accepted
+	gateway *gateway.Gateway // nil without the role
 
 	worker        *dispatch.Worker // nil without the role
 	closeChannels func()
@@ -83,6 +87,10 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 		return nil, err
 	}
 	keys := api.NewKeys(s.store)
+	if s.tokens, err = cfg.verifier(log); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	keys.Tokens = s.tokens
 	mux := http.NewServeMux()
 	if cfg.is(RoleAPI) {
 		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, Logger: log, Registerer: registry})
@@ -90,6 +98,12 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 			return nil, err
 		}
 		mux.Handle("/v1/", served)
+	}
+	if cfg.is(RoleGateway) {
+		if s.gateway, err = s.newGateway(registry); err != nil {
+			return nil, err
+		}
+		mux.Handle("GET /v1/ws", s.gateway)
 	}
 	s.operations(mux, keys, registry)
 	if s.main, err = s.listen(cfg.Listen, mux); err != nil {
@@ -144,6 +158,9 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, len(s.servers)+1) // one from each that can fail
 	var helpers, serving, calling sync.WaitGroup
 	helpers.Go(func() { s.wakes.run(working) })
+	if s.tokens != nil {
+		helpers.Go(func() { s.tokens.Run(working) })
+	}
 	for i, listener := range []net.Listener{s.main, s.metrics}[:len(s.servers)] {
 		serving.Go(func() {
 			if err := s.servers[i].Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -152,6 +169,11 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	var undone error // what the worker left open
+	if s.gateway != nil {
+		calling.Go(func() {
+			s.gateway.Run(working)
+		})
+	}
 	if s.worker != nil {
 		helpers.Go(func() { s.housekeep(working) })
 		calling.Go(func() {

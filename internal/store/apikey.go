@@ -22,10 +22,12 @@ const (
 	ScopeOperate = "operate"  // channels: health, pause, resume
 	ScopeMetrics = "metrics"  // read metrics
 	ScopeActUser = "act:user" // act in the name of a user
+
+	ScopeConversations = "conversations" // create conversations, change their members
 )
 
 // Scopes lists every scope.
-var Scopes = []string{ScopeNotify, ScopePrefs, ScopeReview, ScopeOperate, ScopeMetrics, ScopeActUser}
+var Scopes = []string{ScopeNotify, ScopePrefs, ScopeReview, ScopeOperate, ScopeMetrics, ScopeActUser, ScopeConversations}
 
 // keyPrefix makes a key recognisable, for people and for those who look for secrets in the wrong places.
 const keyPrefix = "tdk_"

@@ -82,8 +82,23 @@ const (
 	// source, expiry and the contract's windows are judged by the database's clock, and nothing can change between the
 	// judgement and the lease. A task that must not be sent any more is settled when it certainly was not accepted, and
 	// waits for a person when it may have been.
-	judge = `facts AS MATERIALIZED (
-		SELECT d.*, n.event_key, n.title, n.body, n.data, n.category, n.created_at, n.expires_at,
+	//
+	// The steps inside one another are subqueries with OFFSET 0: each is computed once for a row, and unlike a CTE none
+	// keeps a copy of the content.
+	judge = `judged AS MATERIALIZED (
+		SELECT r.id, r.bucket, r.user_id, r.event_key, r.slot, r.priority, r.title, r.body, r.data, r.category, r.created_at, r.expires_at,
+			r.attempt_token, r.force_send, r.in_doubt, r.doubted, r.first_call_at, r.to_address, r.to_version, r.renderer, r.request_hash,
+			r.key_holds, r.fallback, r.stop, r.action, r.now_at, r.until, coalesce(r.next_attempt_at, r.lease_until) AS due,
+			CASE WHEN r.action <> 'NONE' THEN 'SENDING' WHEN r.in_doubt THEN 'UNKNOWN'
+				WHEN r.stop = 'TTL_EXPIRED' THEN 'FAILED' ELSE 'SUPPRESSED' END AS to_state,
+			r.budget_left - (r.action <> 'NONE')::int AS budget,
+			r.action <> 'NONE' OR r.stop IS NOT NULL AS noted,
+			r.attempt_count + (r.action <> 'NONE' OR r.stop IS NOT NULL)::int AS n,
+			r.action = 'SEND' AND r.first_call_at IS NULL AS first_call,
+			CASE WHEN r.action <> 'NONE' THEN encode(overlay(uuid_send(r.id) PLACING @claim::bytea FROM 2), 'hex')::uuid END AS token
+		  FROM (SELECT f.*, CASE WHEN f.stop IS NOT NULL OR f.budget_left = 0 THEN 'NONE'
+			WHEN NOT f.in_doubt OR f.force_send THEN 'SEND' ELSE f.fallback END AS action
+		  FROM (SELECT d.*, n.event_key, n.title, n.body, n.data, n.category, n.created_at, n.expires_at,
 			d.state <> 'PENDING' AS in_doubt,
 			coalesce(d.address, p.address) AS to_address, coalesce(d.address_version, p.version) AS to_version,
 			CASE WHEN n.cancelled_at IS NOT NULL THEN 'CANCELLED'
@@ -97,15 +112,7 @@ const (
 		  FROM due d
 		  JOIN tidings.notification n ON n.id = d.notification_id AND n.bucket = d.bucket
 		  LEFT JOIN tidings.channel_pref p ON p.user_id = d.user_id AND p.channel = d.channel AND p.slot = d.slot AND p.bucket = d.bucket
-	), judged AS MATERIALIZED (
-		SELECT r.*, CASE WHEN r.action <> 'NONE' THEN 'SENDING' WHEN r.in_doubt THEN 'UNKNOWN'
-			WHEN r.stop = 'TTL_EXPIRED' THEN 'FAILED' ELSE 'SUPPRESSED' END AS to_state,
-			(r.action <> 'NONE' OR r.stop IS NOT NULL)::int AS rows,
-			r.action = 'SEND' AND r.first_call_at IS NULL AS first_call,
-			encode(overlay(uuid_send(r.id) PLACING @claim::bytea FROM 2), 'hex')::uuid AS token
-		  FROM (SELECT f.*, CASE WHEN f.stop IS NOT NULL OR f.budget_left = 0 THEN 'NONE'
-			WHEN NOT f.in_doubt OR f.force_send THEN 'SEND' ELSE f.fallback END AS action
-		  FROM facts f) r
+		  OFFSET 0) f OFFSET 0) r
 	)`
 
 	// lost notes in the journal that the former holder of a taken-over task did not report.
@@ -114,29 +121,31 @@ const (
 		  FROM judged j WHERE a.task_id = j.id AND a.bucket = j.bucket AND a.token = j.attempt_token AND a.outcome IS NULL
 	)`
 
-	// take writes leases and journal rows.
+	// take writes leases and journal rows. The UPDATE reads the few columns that it needs: PostgreSQL copies what stands
+	// in its FROM for every row, and the content is large.
 	take = `, taking AS (
-		UPDATE tidings.task t SET state = j.to_state,
-			attempt_token = CASE WHEN j.to_state = 'SENDING' THEN j.token END,
-			lease_owner = CASE WHEN j.to_state = 'SENDING' THEN @worker::text END,
-			lease_until = CASE WHEN j.to_state = 'SENDING' THEN j.until END,
-			attempt_count = j.attempt_count + j.rows, budget_left = j.budget_left - (j.to_state = 'SENDING')::int,
-			outcome_uncertain = j.in_doubt, next_attempt_at = NULL, needs_review = j.to_state = 'UNKNOWN', force_send = j.force_send AND j.to_state = 'SENDING',
-			first_call_at = CASE WHEN j.first_call THEN j.now_at ELSE j.first_call_at END, doubt_at = j.doubted,
+		UPDATE tidings.task t SET state = j.to_state, attempt_token = j.token,
+			lease_owner = CASE WHEN j.to_state = 'SENDING' THEN @worker::text END, lease_until = j.lease_until,
+			attempt_count = j.n, budget_left = j.budget,
+			outcome_uncertain = j.in_doubt, next_attempt_at = NULL, needs_review = j.to_state = 'UNKNOWN', force_send = j.force_send,
+			first_call_at = j.first_call_at, doubt_at = j.doubted,
 			address = j.to_address, address_version = j.to_version, renderer = coalesce(j.renderer, @renderer::text)
-		  FROM judged j WHERE t.id = j.id AND t.bucket = j.bucket
+		  FROM (SELECT r.id, r.bucket, r.to_state, r.token, CASE WHEN r.to_state = 'SENDING' THEN r.until END AS lease_until, r.n, r.budget, r.in_doubt,
+				r.force_send AND r.to_state = 'SENDING' AS force_send, CASE WHEN r.first_call THEN r.now_at ELSE r.first_call_at END AS first_call_at,
+				r.doubted, r.to_address, r.to_version, r.renderer
+			FROM judged r OFFSET 0) j WHERE t.id = j.id AND t.bucket = j.bucket
 	), journal AS (
 		INSERT INTO tidings.attempt (bucket, task_id, n, token, action, worker, started_at, finished_at, outcome)
-		SELECT j.bucket, j.id, j.attempt_count + 1, CASE WHEN j.action <> 'NONE' THEN j.token END, j.action, @worker::text, j.now_at,
+		SELECT j.bucket, j.id, j.n, j.token, j.action, @worker::text, j.now_at,
 			CASE WHEN j.action = 'NONE' THEN j.now_at END,
 			CASE WHEN j.action = 'NONE' THEN j.stop || CASE WHEN j.in_doubt THEN '_UNCERTAIN' ELSE '' END END
-		  FROM judged j WHERE j.rows = 1
+		  FROM judged j WHERE j.noted
 	)
-	SELECT j.id, j.token, j.to_state, j.action, j.in_doubt, j.force_send, j.budget_left - (j.to_state = 'SENDING')::int AS budget, j.fallback,
+	SELECT j.id, j.token, j.to_state, j.action, j.in_doubt, j.force_send, j.budget, j.fallback,
 		@absence::boolean AND coalesce(j.doubted + @settle_ms::float8 * interval '1 millisecond' <= j.now_at, true)
 			AND (@horizon_ms::float8 = 0 OR coalesce(j.first_call_at + @horizon_ms::float8 * interval '1 millisecond' > j.until, false)) AS conclusive,
-		coalesce(j.stop, '') AS stop, j.attempt_count + j.rows AS n, j.first_call, j.in_doubt AND j.key_holds AND NOT j.force_send AS keyed, j.priority,
-		coalesce(j.next_attempt_at, j.lease_until) AS due, j.user_id, j.event_key, coalesce(j.to_address, '') AS address, coalesce(j.title, '') AS title,
+		coalesce(j.stop, '') AS stop, j.n, j.first_call, j.in_doubt AND j.key_holds AND NOT j.force_send AS keyed, j.priority,
+		j.due, j.user_id, j.event_key, coalesce(j.to_address, '') AS address, coalesce(j.title, '') AS title,
 		coalesce(j.body, '') AS body, coalesce(j.category, '') AS category, coalesce(j.to_version, 0) AS address_version, j.slot,
 		j.data, j.created_at, j.expires_at, coalesce(j.first_call_at, j.now_at) AS first_call_at, j.request_hash, j.now_at, j.attempt_token IS NOT NULL AS lost
 	  FROM judged j`
@@ -214,10 +223,14 @@ func (s *Store) claim(ctx context.Context, doing, sql string, args pgx.NamedArgs
 
 // scanClaimed reads a row of judge. The pointers are to the plain types behind the named ones: pgx reads those without reflection.
 func scanClaimed(row pgx.CollectableRow) (c Claimed, err error) {
-	err = row.Scan((*[16]byte)(&c.ID), (*[16]byte)(&c.Token), (*string)(&c.State), (*string)(&c.Held.Action), &c.Held.InDoubt, &c.Held.Forced,
+	var token *[16]byte
+	err = row.Scan((*[16]byte)(&c.ID), &token, (*string)(&c.State), (*string)(&c.Held.Action), &c.Held.InDoubt, &c.Held.Forced,
 		&c.Held.Budget, (*string)(&c.Held.Fallback), &c.Held.Conclusive, (*string)(&c.Stop), &c.N, &c.FirstCall, &c.Keyed, (*int16)(&c.Priority), &c.Due,
 		&c.User, &c.EventKey, &c.Address, &c.Title, &c.Body, &c.Category, &c.AddressVersion, &c.Slot, (*[]byte)(&c.Data), &c.CreatedAt, &c.ExpiresAt,
 		&c.FirstCallAt, &c.RequestHash, &c.At, &c.Lost)
+	if token != nil {
+		c.Token = *token
+	}
 	return c, err
 }
 

@@ -33,11 +33,13 @@ type Finish struct {
 // matched.
 // edge: accept, retry, clear, fail, doubt, park
 const finishSQL = `WITH f AS MATERIALIZED (
-		SELECT u.*, statement_timestamp() AS now_at, statement_timestamp() + u.delay_ms * interval '1 millisecond' AS next_at
-		  FROM unnest(@ids::uuid[], @ns::int[], @buckets::smallint[], @tokens::uuid[], @states::text[], @outcomes::text[], @reviews::boolean[],
-			@doubts::boolean[], @refunds::int[], @reforces::boolean[], @delays::float8[], @doubted::boolean[], @unstarted::boolean[],
-			@keys_lost::boolean[], @hashes::bytea[], @provider_ids::text[], @details::text[], @awaits::boolean[])
-			AS u (id, n, bucket, token, state, outcome, review, in_doubt, refund, reforce, delay_ms, doubted, unstarted, key_lost, hash, provider_id, detail, awaits)
+		SELECT u.id, u.n, get_byte(uuid_send(u.id), 0)::smallint AS bucket, u.token, u.state, u.outcome, u.hash, u.provider_id, u.detail,
+			u.flags & 1 <> 0 AS review, u.flags & 2 <> 0 AS in_doubt, u.flags & 4 <> 0 AS reforce, u.flags >> 3 & 1 AS refund,
+			u.flags & 16 <> 0 AS doubted, u.flags & 32 <> 0 AS unstarted, u.flags & 64 <> 0 AS key_lost, u.flags & 128 <> 0 AS awaits,
+			statement_timestamp() AS now_at, statement_timestamp() + u.delay_ms * interval '1 millisecond' AS next_at
+		  FROM unnest(@ids::uuid[], @ns::int[], @tokens::uuid[], @states::text[], @outcomes::text[], @flags::int[], @delays::float8[],
+			@hashes::bytea[], @provider_ids::text[], @details::text[])
+			AS u (id, n, token, state, outcome, flags, delay_ms, hash, provider_id, detail)
 	), applied AS (
 		UPDATE tidings.task t SET state = f.state, attempt_token = NULL, lease_owner = NULL, lease_until = NULL,
 			needs_review = f.review, outcome_uncertain = f.in_doubt, force_send = f.reforce, budget_left = t.budget_left + f.refund,
@@ -70,34 +72,23 @@ func (s *Store) Finish(ctx context.Context, batch []Finish) (stale []tidings.UUI
 	slices.SortFunc(batch, func(a, b Finish) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	n := len(batch)
 	var (
-		ids, tokens               = make([]tidings.UUID, n), make([]tidings.UUID, n)
-		buckets                   = make([]int16, n)
-		states, outcomes          = make([]string, n), make([]string, n)
-		reviews, doubts, reforces = make([]bool, n), make([]bool, n), make([]bool, n)
-		doubted, unstarted, lost  = make([]bool, n), make([]bool, n), make([]bool, n)
-		awaits                    = make([]bool, n)
-		refunds, ns               = make([]int32, n), make([]int32, n)
-		delays                    = make([]float64, n)
-		hashes                    = make([][]byte, n)
-		providerIDs, details      = make([]*string, n), make([]*string, n)
+		ids, tokens          = make([]tidings.UUID, n), make([]tidings.UUID, n)
+		ns, flags            = make([]int32, n), make([]int32, n)
+		states, outcomes     = make([]string, n), make([]string, n)
+		delays               = make([]float64, n)
+		hashes               = make([][]byte, n)
+		providerIDs, details = make([]*string, n), make([]*string, n)
 	)
 	for i := range batch {
 		f := &batch[i]
-		ids[i], tokens[i], buckets[i], ns[i] = f.ID, f.Token, f.ID.Bucket(), int32(f.N)
-		awaits[i] = f.AwaitsReceipt && f.ProviderMsgID != ""
+		ids[i], tokens[i], ns[i], flags[i] = f.ID, f.Token, int32(f.N), f.flags()
 		states[i], outcomes[i] = string(f.Verdict.To), string(f.Verdict.Outcome)
-		reviews[i], doubts[i], reforces[i] = f.Verdict.Review, f.Verdict.InDoubt, f.Verdict.Reforce
-		if f.Verdict.Refund {
-			refunds[i] = 1
-		}
 		delays[i] = float64(f.Delay) / float64(time.Millisecond)
-		doubted[i], unstarted[i], lost[i], hashes[i] = f.Doubted, f.Unstarted, f.KeyLost, f.RequestHash
-		providerIDs[i], details[i] = orNull(&f.ProviderMsgID), orNull(&f.Detail)
+		hashes[i], providerIDs[i], details[i] = f.RequestHash, orNull(&f.ProviderMsgID), orNull(&f.Detail)
 	}
 	args := pgx.NamedArgs{
-		"ids": ids, "ns": ns, "awaits": awaits, "buckets": buckets, "tokens": tokens, "states": states, "outcomes": outcomes, "reviews": reviews,
-		"doubts": doubts, "refunds": refunds, "reforces": reforces, "delays": delays, "doubted": doubted, "unstarted": unstarted,
-		"keys_lost": lost, "hashes": hashes, "provider_ids": providerIDs, "details": details,
+		"ids": ids, "ns": ns, "tokens": tokens, "states": states, "outcomes": outcomes, "flags": flags, "delays": delays,
+		"hashes": hashes, "provider_ids": providerIDs, "details": details,
 	}
 	applied := make(map[tidings.UUID]bool, n)
 	err = s.write(ctx, "finish attempts", func(ctx context.Context) error {
@@ -124,6 +115,17 @@ func (s *Store) Finish(ctx context.Context, batch []Finish) (stale []tidings.UUI
 		}
 	}
 	return stale, nil
+}
+
+// flags are the booleans of a Finish in one number, as finishSQL reads them: a function of many arrays costs for each of them.
+func (f *Finish) flags() (n int32) {
+	for i, set := range [...]bool{f.Verdict.Review, f.Verdict.InDoubt, f.Verdict.Reforce, f.Verdict.Refund,
+		f.Doubted, f.Unstarted, f.KeyLost, f.AwaitsReceipt && f.ProviderMsgID != ""} {
+		if set {
+			n |= 1 << i
+		}
+	}
+	return n
 }
 
 func orNull(s *string) *string {

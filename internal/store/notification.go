@@ -125,9 +125,14 @@ func (s *Store) FindNotification(ctx context.Context, user, eventKey string) (No
 	return s.notification(ctx, notificationByKeySQL, pgx.NamedArgs{"user": user, "event_key": eventKey, "bucket": tidings.Bucket(user)})
 }
 
-// tasksSQL reads the tasks of a notification through the unique index on (notification_id, channel, slot, bucket).
-const tasksSQL = `SELECT ` + taskColumns + ` FROM tidings.task t
-	WHERE t.notification_id = @notification AND t.bucket = @bucket ORDER BY t.channel, t.slot`
+// ofNote finds the tasks t of a notification n by their primary key: their ids begin alike. A notification that was purged has no
+// hash, and no tasks.
+const ofNote = `t.id BETWEEN tidings.first_task_id(n.bucket, n.payload_hash) AND tidings.last_task_id(n.bucket, n.payload_hash)
+		AND t.bucket = n.bucket AND t.notification_id = n.id`
+
+// tasksSQL reads the tasks of a notification by primary keys.
+const tasksSQL = `SELECT ` + taskColumns + ` FROM tidings.notification n JOIN tidings.task t ON ` + ofNote + `
+	WHERE n.id = @notification AND n.bucket = @bucket ORDER BY t.channel, t.slot`
 
 func (s *Store) notification(ctx context.Context, sql string, args pgx.NamedArgs) (n Notification, err error) {
 	err = s.snapshot(ctx, "read a notification", func(ctx context.Context, tx pgx.Tx) error {

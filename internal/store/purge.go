@@ -15,17 +15,17 @@ import (
 const cutoff = `(lpad(to_hex(@bucket::int), 2, '0') || lpad(to_hex(greatest((date_part('epoch', statement_timestamp()) * 1000)::bigint
 			- @older_ms::bigint, 0)), 12, '0') || repeat('0', 18))::uuid`
 
-// purgeableSQL finds the oldest notifications of a bucket whose time is over and whose tasks are all final, by their tasks: through
-// the unique index on (notification_id, channel, slot, bucket). A notification that was purged has no tasks, so
-// nothing is read twice but what cannot be purged yet.
-const purgeableSQL = `SELECT t.notification_id FROM tidings.task t
-	 WHERE t.bucket = @bucket AND t.notification_id >= (lpad(to_hex(@bucket::int), 2, '0') || repeat('0', 30))::uuid AND t.notification_id < ` + cutoff + `
-	 GROUP BY t.notification_id HAVING bool_and(t.state IN ('SENT', 'FAILED', 'SUPPRESSED'))
-	 ORDER BY t.notification_id LIMIT @limit`
+// purgeableSQL finds the oldest notifications of a bucket whose time is over and whose tasks are all final, through
+// notification_unpurged: nothing is read twice but what cannot be purged yet.
+const purgeableSQL = `SELECT n.id FROM tidings.notification n
+	 WHERE n.bucket = @bucket AND n.id >= (lpad(to_hex(@bucket::int), 2, '0') || repeat('0', 30))::uuid AND n.id < ` + cutoff + `
+	   AND n.purged_at IS NULL
+	   AND coalesce((SELECT bool_and(t.state IN ('SENT', 'FAILED', 'SUPPRESSED')) FROM tidings.task t WHERE ` + ofNote + `), true)
+	 ORDER BY n.id LIMIT @limit`
 
 // lockTasksSQL locks the tasks of notifications, in the order of their ids so that it cannot deadlock with receipts.
-const lockTasksSQL = `SELECT t.id FROM tidings.task t
-	WHERE t.notification_id = ANY (@ids::uuid[]) AND t.bucket = @bucket ORDER BY t.id FOR UPDATE`
+const lockTasksSQL = `SELECT t.id FROM tidings.notification n JOIN tidings.task t ON ` + ofNote + `
+	WHERE n.id = ANY (@ids::uuid[]) AND n.bucket = @bucket ORDER BY t.id FOR UPDATE OF t`
 
 // purgeSQL empties notifications and deletes their tasks and journals, by primary keys. It is a
 // statement of its own after the locks, so that it sees what receipts have written to the journals before. What is final
@@ -41,11 +41,10 @@ const purgeSQL = `WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS no
 			payload_hash = NULL, about_conv = NULL, about_seq = NULL
 	  FROM clock c WHERE n.id = ANY (@ids::uuid[]) AND n.bucket = @bucket AND n.purged_at IS NULL`
 
-// Purge empties up to limit notifications that were made longer ago than olderThan and whose tasks are all final, deletes
+// Purge empties up to limit notifications that were made longer ago than olderThan and whose tasks, if any, are all final, deletes
 // those tasks with their journals, and returns how many there were and whether there may be more. What stays is the key
 // with the time of the purge, the tombstone: a later submission of the key is answered with ORIGINAL_EXPIRED. A
-// notification with a task that is scheduled, held or parked stays as it is. One that never had a task keeps its content
-// until DeleteTombstones.
+// notification with a task that is scheduled, held or parked stays as it is.
 //
 // Each bucket is a transaction of its own; an error leaves what was purged before it.
 func (s *Store) Purge(ctx context.Context, olderThan time.Duration, limit int) (purged int, more bool, err error) {
@@ -103,18 +102,8 @@ const deleteTombstonesSQL = `WITH old AS MATERIALIZED (
 	)
 	DELETE FROM tidings.notification n USING old o WHERE n.id = o.id AND n.bucket = o.bucket AND n.bucket = ANY (@buckets::smallint[])`
 
-// deleteTasklessSQL deletes the oldest notifications of a bucket that never had a task: they stand at the front of the primary key
-// once the tombstones there are gone.
-const deleteTasklessSQL = `WITH old AS MATERIALIZED (
-		SELECT n.id, n.bucket FROM tidings.notification n
-		 WHERE n.bucket = @bucket AND n.id >= (lpad(to_hex(@bucket::int), 2, '0') || repeat('0', 30))::uuid AND n.id < ` + cutoff + `
-		   AND n.purged_at IS NULL AND NOT EXISTS (SELECT FROM tidings.task t WHERE t.notification_id = n.id AND t.bucket = @bucket)
-		 ORDER BY n.id LIMIT @limit FOR UPDATE SKIP LOCKED
-	)
-	DELETE FROM tidings.notification n USING old o WHERE n.id = o.id AND n.bucket = o.bucket AND n.bucket = @bucket`
-
-// DeleteTombstones deletes up to limit rows of notifications that were purged longer ago than olderThan, or were made longer ago
-// and never had a task, and returns how many there were and whether there may be more.
+// DeleteTombstones deletes up to limit rows of notifications that were purged longer ago than olderThan and returns how many there
+// were and whether there may be more.
 //
 // What is lost then is the memory of the key: a submission that is repeated later still makes a new notification, which is
 // sent again, and by the same key only as long as its provider remembers. So olderThan has to be longer than the longest
@@ -122,16 +111,7 @@ const deleteTasklessSQL = `WITH old AS MATERIALIZED (
 func (s *Store) DeleteTombstones(ctx context.Context, olderThan time.Duration, limit int) (deleted int, more bool, err error) {
 	deleted, err = s.delete(ctx, "delete tombstones", deleteTombstonesSQL, pgx.NamedArgs{
 		"older_ms": float64(olderThan) / float64(time.Millisecond), "buckets": s.buckets, "limit": limit})
-	for _, bucket := range s.buckets {
-		if err != nil || deleted >= limit {
-			return deleted, true, err
-		}
-		var n int
-		n, err = s.delete(ctx, "delete notifications without tasks", deleteTasklessSQL, pgx.NamedArgs{
-			"older_ms": olderThan.Milliseconds(), "bucket": bucket, "limit": limit - deleted})
-		deleted += n
-	}
-	return deleted, deleted >= limit, err
+	return deleted, err != nil || deleted >= limit, err
 }
 
 func (s *Store) delete(ctx context.Context, doing, sql string, args pgx.NamedArgs) (deleted int, err error) {

@@ -45,7 +45,12 @@ const retries = 5
 // write runs fn, which writes in one statement or one transaction, under its own deadline, and repeats it after a
 // certain rollback by deadlock or serialization failure. doing names the attempt in the error.
 func (s *Store) write(ctx context.Context, doing string, fn func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	return s.writeWithin(ctx, commitTimeout, doing, fn)
+}
+
+// writeWithin is write with another deadline.
+func (s *Store) writeWithin(ctx context.Context, limit time.Duration, doing string, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	var err error
 	for range retries {
@@ -82,7 +87,7 @@ func coded(doing string, err error) error {
 			return &tidings.Error{Code: tidings.OutcomeUnknown, Message: fmt.Sprintf("%s: the database ended the connection (%s)", doing, pg.Code), Err: err}
 		case pg.Code == "23514" || pg.Code == "23502" || pg.Code[:2] == "22":
 			return tidings.Errorf(tidings.InvalidArgument, "%s: refused by the database: %s %s", doing, pg.Code, pg.ConstraintName)
-		case pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08" || pg.Code[:2] == "40":
+		case pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code == "55P03":
 			return &tidings.Error{Code: tidings.Unavailable, Message: fmt.Sprintf("%s: the database is not available (%s)", doing, pg.Code), Err: err}
 		}
 		return &tidings.Error{Code: tidings.Internal, Message: fmt.Sprintf("%s: %s: %s", doing, pg.Code, pg.Message), Err: err}

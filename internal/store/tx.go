@@ -10,7 +10,7 @@ import (
 )
 
 // transact runs fn in one transaction under write's deadline and repeats it after a deadlock. Whatever fails before the
-// COMMIT is sent certainly changed nothing; only the COMMIT's own answer can be lost.
+// COMMIT is sent certainly changed nothing; only the COMMIT's own answer can be lost, or come with a warning.
 //
 // It is READ COMMITTED whatever the pool's default is: a statement after a lock has to see what the lock waited for.
 func (s *Store) transact(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
@@ -34,7 +34,11 @@ func (s *Store) inTx(ctx context.Context, doing string, options pgx.TxOptions, f
 		_ = tx.Rollback(ctx)
 		return unchanged(doing, err)
 	}
-	return tx.Commit(ctx)
+	warned := warnings(tx.Conn())
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	return waited(doing, warnings(tx.Conn())-warned)
 }
 
 // unchanged gives a database error its code where nothing can have been changed: of a read, and before a COMMIT. A lost

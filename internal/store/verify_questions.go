@@ -50,7 +50,8 @@ const verifyTasksSQL = `SELECT coalesce(sum(g.n), 0), count(*) FILTER (WHERE g.n
 
 const verifyTaskIDsSQL = `SELECT count(*), count(*) FILTER (WHERE bad), min(id::text) FILTER (WHERE bad)
 	FROM (SELECT t.id, t.user_id <> n.user_id OR t.bucket <> n.bucket
-			OR t.id <> tidings.task_id(n.bucket, i.id, n.user_id, n.event_key, t.channel, t.slot, n.payload_hash) AS bad
+			OR t.id <> tidings.task_id(n.bucket, i.id, n.payload_hash, t.channel, t.slot)
+			OR n.payload_hash <> tidings.payload_hash(n.user_id, n.event_key, n.title, n.body, n.data, n.category, n.about_conv, n.about_seq) AS bad
 		FROM tidings.task t JOIN tidings.notification n ON n.id = t.notification_id AND n.bucket = t.bucket CROSS JOIN tidings.installation i
 		WHERE ` + sliceTasks + ` AND n.purged_at IS NULL) v`
 

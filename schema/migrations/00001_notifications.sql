@@ -62,22 +62,34 @@ CREATE FUNCTION tidings.new_id(bucket smallint) RETURNS uuid LANGUAGE sql VOLATI
         PLACING substr(int8send((date_part('epoch', statement_timestamp()) * 1000)::bigint), 3) FROM 2), 'hex')::uuid;
 -- +goose StatementEnd
 
--- The hash of a notification's content: the lengths, then the texts, so that no two contents give the same bytes.
+-- The hash of a notification, its key and its content: ids, which have no '/', then the lengths of the texts, then the texts, so
+-- that no two notifications give the same bytes.
 -- +goose StatementBegin
-CREATE FUNCTION tidings.payload_hash(title text, body text, data jsonb, category text, about jsonb) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN sha256(convert_to(concat(coalesce(octet_length(title), -1), ',', coalesce(octet_length(body), -1), ',',
+CREATE FUNCTION tidings.payload_hash(user_id text, event_key text, title text, body text, data jsonb, category text, about_conv text, about_seq bigint)
+    RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN sha256(convert_to(concat(user_id, '/', event_key, '/', coalesce(octet_length(title), -1), ',', coalesce(octet_length(body), -1), ',',
         coalesce(octet_length(data::text), -1), ',', coalesce(octet_length(category), -1), ';', title, body, data, category,
-        about ->> 'conv', '/', about ->> 'seq'), 'UTF8'));
+        about_conv, '/', about_seq), 'UTF8'));
 -- +goose StatementEnd
 
--- The id of a task, which is also its idempotency key and the reference by which its provider is asked: the bucket, then
--- 15 bytes of the hash of everything that makes the task the one it is.
+-- The id of a task, which is also its idempotency key and the reference by which its provider is asked: the bucket, 7 bytes of
+-- the notification's payload_hash, so that the tasks of a notification stand together in the primary key, and 8 bytes of the hash of
+-- everything that makes the task the one it is. It is derived from the task's notification, channel and slot, so the primary key is
+-- also what keeps them from having two tasks.
 -- +goose StatementBegin
-CREATE FUNCTION tidings.task_id(bucket smallint, installation uuid, user_id text, event_key text, channel text, slot text,
-                                payload_hash bytea) RETURNS uuid LANGUAGE sql STABLE PARALLEL SAFE
+CREATE FUNCTION tidings.task_id(bucket smallint, installation uuid, payload_hash bytea, channel text, slot text) RETURNS uuid LANGUAGE sql STABLE PARALLEL SAFE
     -- an id has no '/', so the texts cannot run into each other
-    RETURN encode(set_byte(substr(sha256(convert_to(concat(installation, '/', user_id, '/', event_key, '/', channel, '/', slot, '/'), 'UTF8')
-                                         || payload_hash), 1, 16), 0, bucket), 'hex')::uuid;
+    RETURN encode(set_byte(substr(payload_hash, 1, 8), 0, bucket)
+        || substr(sha256(convert_to(concat(installation, '/', channel, '/', slot, '/'), 'UTF8') || payload_hash), 1, 8), 'hex')::uuid;
+-- +goose StatementEnd
+
+-- The least and the greatest id that a task of a notification can have. Another notification may share the 8 bytes: compare
+-- notification_id too.
+-- +goose StatementBegin
+CREATE FUNCTION tidings.first_task_id(bucket smallint, payload_hash bytea) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN encode(set_byte(substr(payload_hash, 1, 8), 0, bucket) || '\x0000000000000000', 'hex')::uuid;
+CREATE FUNCTION tidings.last_task_id(bucket smallint, payload_hash bytea) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN encode(set_byte(substr(payload_hash, 1, 8), 0, bucket) || '\xffffffffffffffff', 'hex')::uuid;
 -- +goose StatementEnd
 
 -- Where a user can be reached. slot tells several addresses on one channel apart (a browser, a phone).
@@ -140,6 +152,9 @@ CREATE TABLE tidings.notification (
     CHECK (purged_at IS NULL OR (title IS NULL AND body IS NULL AND data IS NULL AND channels IS NULL))
 );
 
+-- What is not purged, in the order in which it is: an id begins with bucket and time. By time alone all writers would meet on the
+-- last page.
+CREATE INDEX notification_unpurged ON tidings.notification (id) WHERE purged_at IS NULL;
 -- Tombstones in the order in which they are deleted.
 CREATE INDEX notification_tombstone ON tidings.notification (purged_at) WHERE purged_at IS NOT NULL;
 
@@ -178,7 +193,6 @@ CREATE TABLE tidings.task (
     awaits_receipt    boolean NOT NULL DEFAULT false, -- the channel's provider reports by itself
     last_error        text,
     PRIMARY KEY (id, bucket),
-    UNIQUE (notification_id, channel, slot, bucket), -- also the order in which a purge finds its work: an id begins with bucket and time
     CHECK (bucket = get_byte(uuid_send(id), 0)),
     CHECK (budget_left >= 0),
     -- P4 and P7 as a constraint: a task is scheduled, leased, waiting for a person or final, never two of them and never
@@ -195,7 +209,8 @@ CREATE TABLE tidings.task (
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
-    autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 5000,
+    -- The statements of the hot path go by indexes whatever the statistics say, so those may be old.
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000,
     autovacuum_vacuum_cost_delay = 0
 );
 
@@ -243,6 +258,7 @@ CREATE TABLE tidings.attempt (
     -- Half of each page stays free for the one update that every row gets, so that it stays on its page (HOT) and
     -- touches no index.
     fillfactor = 55,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000,
     autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
 );
 
@@ -266,46 +282,43 @@ CREATE INDEX receipt_received ON tidings.receipt (received_at);
 -- The answer to one notification of a call.
 CREATE TYPE tidings.notified AS (position int, id uuid, created boolean, tasks int, payload_differs boolean, expired boolean);
 
--- notify_rows writes the notifications of one call and the tasks of those that are new. An item that existed, or stands twice
--- in the call, is answered without id.
+-- notify_rows writes the notifications of one call and the tasks of those that are new, and answers the new ones alone. Positions count
+-- on from before. The id of a new notification is notification_id(call, bucket, position).
 --
 -- Keys are sorted before they are inserted, so that two calls cannot deadlock. An insert that meets the same key of a
--- transaction still running waits for it and writes the notification itself when that one rolls back.
+-- transaction still running waits for it and writes the notification itself when that one rolls back. A key that stands twice in
+-- the call meets itself.
 -- +goose StatementBegin
-CREATE FUNCTION tidings.notify_rows(items json) RETURNS SETOF tidings.notified LANGUAGE plpgsql
+CREATE FUNCTION tidings.notification_id(call bytea, bucket smallint, at int) RETURNS uuid LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN encode(overlay(set_byte(call, 0, bucket) PLACING int2send(at::smallint) FROM 8), 'hex')::uuid;
+
+CREATE FUNCTION tidings.notify_rows(items json, call bytea, before int) RETURNS SETOF tidings.notified LANGUAGE plpgsql
     -- A plan that was made while a table was small would read it whole later; compiling takes longer than all of it.
     SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     now_at timestamptz := statement_timestamp();
     ours   uuid := (SELECT i.id FROM tidings.installation i WHERE i.one);
-    -- The ids of one call: the milliseconds and 56 random bits, with the bucket before and the position between.
-    call   bytea := overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send((date_part('epoch', now_at) * 1000)::bigint), 3) FROM 2);
 BEGIN
-    RETURN QUERY WITH item AS MATERIALIZED (
-        SELECT x.*, tidings.bucket_of(x."user") AS bucket,
-               tidings.payload_hash(x.title, x.body, x.data, x.category, x.about) AS payload_hash,
-               greatest(now_at, x.not_before) AS from_at,
-               row_number() OVER (PARTITION BY x."user" COLLATE "C", x.event_key COLLATE "C" ORDER BY x.ord) = 1 AS first
-          FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
-                   category text, channels text[], priority smallint, ttl_s bigint, not_before timestamptz,
-                   max_attempts smallint, duplicates text, about jsonb))
-               WITH ORDINALITY AS x ("user", event_key, title, body, data, category, channels, priority, ttl_s, not_before,
-                   max_attempts, duplicates, about, ord)
-    ), created AS (
+    RETURN QUERY WITH created AS (
         INSERT INTO tidings.notification AS n (id, bucket, user_id, event_key, title, body, data, category, payload_hash,
                channels, priority, max_attempts, duplicates, about_conv, about_seq, not_before, expires_at, created_at)
-        SELECT encode(overlay(set_byte(call, 0, i.bucket) PLACING int2send(i.ord::smallint) FROM 8), 'hex')::uuid, i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category, i.payload_hash,
+        SELECT tidings.notification_id(call, i.bucket, before + i.ord::int), i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category,
+               tidings.payload_hash(i."user", i.event_key, i.title, i.body, i.data, i.category, i.about ->> 'conv', (i.about ->> 'seq')::bigint),
                i.channels, coalesce(i.priority, 1), coalesce(i.max_attempts, 5), coalesce(i.duplicates, 'forbid'),
-               i.about ->> 'conv', (i.about ->> 'seq')::bigint, i.not_before, i.from_at + i.ttl_s * interval '1 second', now_at
-          FROM item i
-         WHERE i.first
-         ORDER BY i."user" COLLATE "C", i.event_key COLLATE "C"
+               i.about ->> 'conv', (i.about ->> 'seq')::bigint, i.not_before, greatest(now_at, i.not_before) + i.ttl_s * interval '1 second', now_at
+          FROM (SELECT x.*, tidings.bucket_of(x."user") AS bucket
+                  FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
+                           category text, channels text[], priority smallint, ttl_s bigint, not_before timestamptz,
+                           max_attempts smallint, duplicates text, about jsonb))
+                       WITH ORDINALITY AS x ("user", event_key, title, body, data, category, channels, priority, ttl_s, not_before,
+                           max_attempts, duplicates, about, ord)
+                 ORDER BY x."user" COLLATE "C", x.event_key COLLATE "C", x.ord) i
         ON CONFLICT (user_id, event_key, bucket) DO NOTHING
-        RETURNING n.id, n.bucket, n.user_id, n.event_key, n.channels, n.priority, n.max_attempts, n.not_before, n.payload_hash
+        RETURNING n.id, n.bucket, n.user_id, n.channels, n.priority, n.max_attempts, n.not_before, n.payload_hash
     ), -- edge: create
     task AS (
         INSERT INTO tidings.task AS t (id, bucket, user_id, notification_id, channel, slot, priority, state, budget_left, next_attempt_at)
-        SELECT tidings.task_id(c.bucket, ours, c.user_id, c.event_key, p.channel, p.slot, c.payload_hash), c.bucket, c.user_id,
+        SELECT tidings.task_id(c.bucket, ours, c.payload_hash, p.channel, p.slot), c.bucket, c.user_id,
                c.id, p.channel, p.slot, c.priority, 'PENDING', c.max_attempts,
                -- a microsecond apart, so that the watermark of the claims tells the tasks of a large call apart
                greatest(now_at, c.not_before) + row_number() OVER () * interval '1 microsecond'
@@ -314,69 +327,66 @@ BEGIN
                AND (coalesce(cardinality(c.channels), 0) = 0 OR p.channel = ANY (c.channels))
         RETURNING t.notification_id
     )
-    SELECT i.ord::int, c.id, c.id IS NOT NULL, coalesce(k.tasks, 0)::int, false, false
-      FROM item i
-      LEFT JOIN created c ON i.first AND c.user_id = i."user" AND c.event_key = i.event_key
+    SELECT get_byte(uuid_send(c.id), 7) * 256 + get_byte(uuid_send(c.id), 8), c.id, true, coalesce(k.tasks, 0)::int, false, false
+      FROM created c
       LEFT JOIN (SELECT task.notification_id, count(*) AS tasks FROM task GROUP BY 1) k ON k.notification_id = c.id;
 END $$;
 -- +goose StatementEnd
 
--- notify_batch submits the notifications of an array in the caller's transaction and answers each; the position counts from 1.
+-- notify_batch submits the notifications of an array, of which there are many, in the caller's transaction and answers each; the
+-- position counts from 1.
 --
 -- A duplicate is an answer, never an error. Under REPEATABLE READ and SERIALIZABLE a duplicate whose original was
 -- committed after the caller's snapshot cannot be seen: it is answered with created = false and without id.
 -- +goose StatementBegin
-CREATE FUNCTION tidings.notify_batch(items json) RETURNS SETOF tidings.notified LANGUAGE plpgsql AS $$
+CREATE FUNCTION tidings.notify_batch(items json, many int) RETURNS SETOF tidings.notified LANGUAGE plpgsql AS $$
 DECLARE
     fresh   boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
-    missing int[] := '{}'; -- answered without id: they existed
-    gone    int[];         -- of those, the ones whose original has been deleted meanwhile
+    -- The ids of one call: the milliseconds and 56 random bits, with the bucket before and the position between.
+    call    bytea := overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send((date_part('epoch', statement_timestamp()) * 1000)::bigint), 3) FROM 2);
+    made    int := 0; -- were created
+    missing int[];    -- were not, and are not answered yet
+    gone    int[];    -- of those, the ones whose original has been deleted meanwhile
     at      int;
     one     tidings.notified;
 BEGIN
     IF fresh THEN
-        FOR one IN SELECT * FROM tidings.notify_rows(items) LOOP
-            IF one.id IS NULL THEN missing := missing || one.position; ELSE RETURN NEXT one; END IF;
-        END LOOP;
+        RETURN QUERY SELECT * FROM tidings.notify_rows(items, call, 0);
+        GET DIAGNOSTICS made = ROW_COUNT;
     ELSE
         BEGIN
-            FOR one IN SELECT * FROM tidings.notify_rows(items) LOOP
-                IF one.id IS NULL THEN missing := missing || one.position; ELSE RETURN NEXT one; END IF;
-            END LOOP;
+            RETURN QUERY SELECT * FROM tidings.notify_rows(items, call, 0);
+            GET DIAGNOSTICS made = ROW_COUNT;
         EXCEPTION WHEN serialization_failure THEN
-            -- Some original is invisible, and nothing of this call was written: find out which, one by one.
-            missing := '{}';
-            FOR at IN 1 .. json_array_length(items) LOOP
+            -- Some original is invisible, and nothing of this call was written or answered: the others go one by one.
+            FOR at IN 1 .. many LOOP
                 BEGIN
-                    SELECT * INTO one FROM tidings.notify_rows(json_build_array(items -> (at - 1)));
-                    one.position := at;
-                    IF one.id IS NULL THEN missing := missing || at; ELSE RETURN NEXT one; END IF;
-                EXCEPTION WHEN serialization_failure THEN
-                    one := (at, NULL, false, 0, false, false);
-                    RETURN NEXT one;
+                    RETURN QUERY SELECT * FROM tidings.notify_rows(json_build_array(items -> (at - 1)), call, at - 1);
+                    IF FOUND THEN made := made + 1; END IF;
+                EXCEPTION WHEN serialization_failure THEN -- is answered without id below
                 END;
             END LOOP;
         END;
     END IF;
     FOR tries IN 1 .. 3 LOOP
-        EXIT WHEN cardinality(missing) = 0;
+        EXIT WHEN made = many OR tries > 1 AND cardinality(missing) = 0;
         gone := '{}';
-        -- A new statement sees what the insert ran into.
+        -- A new statement sees what the insert ran into. What this call has created carries the id that it would give.
         FOR one IN
             SELECT i.ord::int, n.id, false,
-                   (SELECT count(*) FROM tidings.task t WHERE t.notification_id = n.id AND t.bucket = n.bucket)::int,
-                   n.purged_at IS NULL AND n.payload_hash IS DISTINCT FROM tidings.payload_hash(i.title, i.body, i.data, i.category, i.about),
+                   (SELECT count(*) FROM tidings.task t WHERE t.id BETWEEN tidings.first_task_id(n.bucket, n.payload_hash) AND tidings.last_task_id(n.bucket, n.payload_hash)
+                       AND t.bucket = n.bucket AND t.notification_id = n.id)::int,
+                   n.purged_at IS NULL AND n.payload_hash IS DISTINCT FROM tidings.payload_hash(i."user", i.event_key, i.title, i.body, i.data, i.category,
+                       i.about ->> 'conv', (i.about ->> 'seq')::bigint),
                    n.purged_at IS NOT NULL
-              FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
-                       category text, about jsonb)) WITH ORDINALITY AS i ("user", event_key, title, body, data, category, about, ord)
-              LEFT JOIN tidings.notification n ON n.user_id = i."user" AND n.event_key = i.event_key AND n.bucket = tidings.bucket_of(i."user")
-             WHERE i.ord = ANY (missing)
+              FROM (SELECT x.*, tidings.bucket_of(x."user") AS bucket
+                      FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
+                               category text, about jsonb)) WITH ORDINALITY AS x ("user", event_key, title, body, data, category, about, ord)) i
+              LEFT JOIN tidings.notification n ON n.user_id = i."user" AND n.event_key = i.event_key AND n.bucket = i.bucket
+             WHERE CASE WHEN missing IS NULL THEN n.id IS DISTINCT FROM tidings.notification_id(call, i.bucket, i.ord::int) ELSE i.ord = ANY (missing) END
         LOOP
             IF one.id IS NULL AND fresh AND tries < 3 THEN
                 gone := gone || one.position;
-            ELSIF one.id IS NULL THEN
-                one := (one.position, NULL, false, 0, false, false);
-                RETURN NEXT one;
             ELSE
                 RETURN NEXT one;
             END IF;
@@ -384,9 +394,8 @@ BEGIN
         missing := '{}';
         -- The tombstone that was in the way was deleted between the two statements: submit those again.
         FOREACH at IN ARRAY gone LOOP
-            SELECT * INTO one FROM tidings.notify_rows(json_build_array(items -> (at - 1)));
-            one.position := at;
-            IF one.id IS NULL THEN missing := missing || at; ELSE RETURN NEXT one; END IF;
+            RETURN QUERY SELECT * FROM tidings.notify_rows(json_build_array(items -> (at - 1)), call, at - 1);
+            IF NOT FOUND THEN missing := missing || at; END IF;
         END LOOP;
     END LOOP;
 END $$;
@@ -401,6 +410,7 @@ END $$;
 CREATE FUNCTION tidings.notify_v1(input json) RETURNS json LANGUAGE sql AS $$
     SELECT coalesce(json_agg(json_build_object('id', a.id, 'created', a.created, 'tasks', a.tasks,
                                                'payload_differs', a.payload_differs, 'expired', a.expired) ORDER BY a.position), '[]')
-      FROM tidings.notify_batch(CASE json_typeof(input) WHEN 'array' THEN input ELSE json_build_array(input) END) a
+      FROM (SELECT CASE json_typeof(input) WHEN 'array' THEN input ELSE json_build_array(input) END AS items) i
+     CROSS JOIN tidings.notify_batch(i.items, json_array_length(i.items)) a
 $$;
 -- +goose StatementEnd

@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/internal/store"
+	"github.com/tidings-project/tidings/internal/wire"
+)
+
+const (
+	inlineSeats = 64            // a feed with more is fanned out by a reader, not by the committer
+	maxPending  = 256           // events that wait for a reader; what is beyond is read from the log
+	undecided   = math.MaxInt64 // the from of a seat whose interval is not known at the feed's position
+)
+
+// feed is a conversation that has local sessions. It has a position in the log, and the seats of its local members are their
+// memberships exactly there: they change with the joins and leaves that the feed passes.
+type feed struct {
+	conv string
+
+	mu        sync.Mutex
+	epoch     int64
+	pos       int64  // every event up to here was offered, or hinted at by `lag`
+	target    int64  // the log reaches at least so far
+	lastLeave int64  // up to here somebody may have left
+	seats     []seat // in the order of their users' ids
+	pending   []tidings.Event
+	offered   offered
+	busy      bool // it waits for a reader or a reader has it: nobody else moves it
+	restart   bool // position and memberships have to be taken anew
+	stirred   bool // it is in hub.moved
+	dead      bool // it is no longer in hub.feeds
+}
+
+// seat is a user's open interval.
+type seat struct {
+	u    *user
+	from int64 // the join
+}
+
+// find is where the user's seat is or would be.
+func (f *feed) find(id string) (int, bool) {
+	return slices.BinarySearchFunc(f.seats, id, func(s seat, id string) int { return strings.Compare(s.u.id, id) })
+}
+
+// seat gives a user a seat and says whether it is a new one.
+func (f *feed) seat(u *user, from int64) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.gone {
+		return false
+	}
+	i, found := f.find(u.id)
+	switch {
+	case !found:
+		f.seats = slices.Insert(f.seats, i, seat{u, from})
+	case f.seats[i].u != u: // of the same user when it was here before
+		f.seats[i] = seat{u, from}
+	case f.seats[i].from == undecided || from == undecided:
+		f.seats[i].from = from
+		return false
+	default:
+		f.seats[i].from = max(f.seats[i].from, from)
+		return false
+	}
+	u.feeds = append(u.feeds, f)
+	return true
+}
+
+// unseat takes a user's seat and says whether there was one.
+func (f *feed) unseat(u *user) bool {
+	i, found := f.find(u.id)
+	if !found || f.seats[i].u != u {
+		return false
+	}
+	f.seats = slices.Delete(f.seats, i, i+1)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if i := slices.Index(u.feeds, f); i >= 0 {
+		u.feeds = slices.Delete(u.feeds, i, i+1)
+	}
+	for _, a := range u.sessions() {
+		delete(a.marks, f.conv)
+	}
+	return true
+}
+
+// feed is the conversation's feed, made at the given position if there is none.
+func (h *hub) feed(conv string, epoch, pos int64) (f *feed, made bool) {
+	h.feeds.do(conv, func(m map[string]*feed) {
+		if f = m[conv]; f == nil {
+			f, made = &feed{conv: strings.Clone(conv), epoch: epoch, pos: pos, target: pos, lastLeave: pos}, true
+			m[f.conv] = f
+		}
+	})
+	return f, made
+}
+
+// retire ends a feed that nobody needs. It needs f.mu, as ready, deliver and unseat do.
+func (h *hub) retire(f *feed) {
+	if f.dead || f.busy || len(f.seats) > 0 {
+		return
+	}
+	f.dead = true
+	h.feeds.do(f.conv, func(m map[string]*feed) {
+		if m[f.conv] == f {
+			delete(m, f.conv)
+		}
+	})
+}
+
+// ready hands the feed to a reader if there is something to do.
+func (h *hub) ready(f *feed) {
+	if !f.busy && !f.dead && (f.restart || f.target > f.pos) {
+		f.busy = true
+		h.queue.add(f)
+	}
+}
+
+// placed is what place did.
+type placed struct {
+	made  bool // the feed is new: see settle
+	stale bool // no seat was given: the feed has passed leaves that the snapshot does not know
+	fresh bool // the seat is new
+}
+
+// place gives a user the seat of an open interval that was read in a snapshot with the head i.Head. A new feed begins at pos. With
+// force a stale snapshot gives an undecided seat, and the feed is restarted to decide it.
+func (h *hub) place(u *user, i *store.Interval, pos int64, force bool) (p placed) {
+	for {
+		f, made := h.feed(i.Conv, i.Epoch, pos)
+		f.mu.Lock()
+		if f.dead {
+			f.mu.Unlock()
+			continue
+		}
+		p.made = made
+		from := i.JoinSeq
+		switch p.stale = f.epoch != i.Epoch || f.pos > i.Head && f.lastLeave > i.Head; {
+		case !p.stale:
+			f.target = max(f.target, i.Head)
+		case force:
+			p.stale, f.restart, from = false, true, undecided
+		}
+		if !p.stale {
+			p.fresh = f.seat(u, from)
+			h.ready(f)
+		}
+		h.retire(f)
+		f.mu.Unlock()
+		return p
+	}
+}
+
+// aim tells a feed how far its log reaches, 0 as epoch being any. It says whether there is a feed.
+func (h *hub) aim(conv string, epoch, head int64) bool {
+	f, ok := h.feeds.get(conv)
+	if !ok {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if epoch != 0 && epoch != f.epoch {
+		f.restart = true
+	} else {
+		f.target = max(f.target, head)
+	}
+	h.ready(f)
+	return !f.dead
+}
+
+// offer takes events that were stored here and returns the feed's epoch. They are pushed at once when they continue what the feed
+// has offered and the feed is small.
+func (h *hub) offer(f *feed, events []tidings.Event) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.busy && !f.restart && events[0].Seq == f.pos+1 && len(f.seats) <= inlineSeats {
+		for i := range events {
+			h.deliver(f, &events[i])
+		}
+		h.ready(f) // it may have been told of more
+		h.retire(f)
+		return f.epoch
+	}
+	for i := range events {
+		if events[i].Seq > f.pos && len(f.pending) < maxPending {
+			f.pending = append(f.pending, events[i])
+		}
+		f.target = max(f.target, events[i].Seq)
+	}
+	h.ready(f)
+	return f.epoch
+}
+
+// deliver passes one event, the next of the log, and pushes it to those who are members there.
+func (h *hub) deliver(f *feed, e *tidings.Event) {
+	f.pos = e.Seq
+	f.target = max(f.target, e.Seq)
+	switch e.Kind {
+	case tidings.KindJoin:
+		if u, ok := h.users.get(e.Sender); ok && f.seat(u, e.Seq) {
+			u.send(func() []byte { return wire.AppendJoined(nil, f.conv, f.epoch, e.Seq) })
+		}
+	case tidings.KindRecall:
+		f.offered.void(e.Target) // before the recall is offered
+	}
+	if len(f.seats) > 0 {
+		shared := newEntry(e.Seq, wire.AppendEvent(nil, f.epoch, e))
+		for _, s := range f.seats {
+			if s.from <= e.Seq {
+				for _, a := range s.u.sessions() {
+					a.push(shared)
+				}
+			}
+		}
+		if e.Kind == tidings.KindMsg {
+			f.offered.add(shared)
+		}
+		h.moved.add(f)
+	}
+	if e.Kind == tidings.KindLeave {
+		f.lastLeave = e.Seq
+		// An interval that begins later is one that the user came back to.
+		if i, found := f.find(e.Sender); found && (f.seats[i].from <= e.Seq) {
+			u := f.seats[i].u
+			f.unseat(u)
+			u.send(func() []byte { return wire.AppendLeft(nil, f.conv, f.epoch, e.Seq) })
+		}
+	}
+}

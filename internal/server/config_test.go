@@ -1,0 +1,86 @@
+package server
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/tidings-project/tidings/internal/token"
+)
+
+func TestTokenSettings(t *testing.T) {
+	const secret = "0123456789abcdef0123456789abcdef"
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func(args ...string) (cfg Config) {
+		t.Helper()
+		parser, err := kong.New(&cfg)
+		if err == nil {
+			_, err = parser.Parse(append(args, "--database-url", "x", "--roles", "api"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+
+	if cfg := read(); cfg.check() != nil {
+		t.Errorf("without tokens: %v", cfg.check())
+	} else if v, err := cfg.verifier(nil); v != nil || err != nil {
+		t.Errorf("without tokens there is a verifier, %v", err)
+	}
+	t.Setenv("TIDINGS_TOKEN_HS256_SECRET", secret)
+	cfg := read("--token-public-keys", file, "--token-jwks-url", "http://127.0.0.1:1/jwks")
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", cfg, cfg, cfg); strings.Contains(text, secret) {
+		t.Error("the secret prints")
+	}
+	v, err := cfg.verifier(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := token.IssueHS256([]byte(secret), "tidings", token.Claims{User: "u-ana", Issued: time.Now(), Expires: time.Now().Add(-20 * time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := v.Verify(t.Context(), text); err != nil || c.User != "u-ana" {
+		t.Errorf("a token within the default leeway: %+v, %v", c, err)
+	}
+
+	for name, args := range map[string][]string{
+		"a short secret":          {"--token-hs256-secret", "hush-hush"},
+		"a key that is not there": {"--token-public-keys", file + "x"},
+		"a key set without TLS":   {"--token-jwks-url", "http://keys.example.com/"},
+		"no audience":             {"--token-audience", ""},
+		"a long leeway":           {"--token-leeway", "1h"},
+	} {
+		cfg := read(args...)
+		if err := cfg.check(); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		} else if strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: the secret stands in the error", name)
+		}
+	}
+}

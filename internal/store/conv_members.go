@@ -1,0 +1,204 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tidings-project/tidings"
+)
+
+// lockWait is how long a change of members or a question for an outcome waits for whoever holds the conversation.
+const lockWait = 5 * time.Second
+
+// Conversation is what a conversation is created with.
+type Conversation struct {
+	Conv         string
+	RecallWindow time.Duration  // how long a message can be recalled, in whole milliseconds; 0: never
+	Retention    *time.Duration // how long events are kept, in whole milliseconds; nil: for ever
+	Members      []string       // the first members, each once: their joins are the events 1, 2, 3 … in this order
+}
+
+// Membership is where a user joined or left.
+type Membership struct {
+	Epoch   int64
+	Seq     int64 // of the join or leave event; 0 for one who leaves and never was a member
+	Changed bool  // false: the user was there, or gone, already, and nothing was appended
+}
+
+// createConversationSQL makes a conversation with its first members, unless there is one, by primary keys. All its rows have one
+// time, by which conversationSQL knows the first members again.
+const createConversationSQL = `WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now_at
+	), made AS (
+		INSERT INTO tidings.conversation (conv_id, next_seq, epoch, recall_window_ms, retention_ms, created_at)
+		SELECT @conv::text, cardinality(@members::text[]) + 1, l.generation, @recall_window_ms::bigint, @retention_ms::bigint, k.now_at
+		  FROM tidings.lineage l CROSS JOIN clock k WHERE l.node = @node
+		ON CONFLICT (conv_id) DO NOTHING RETURNING conv_id, created_at
+	), joined AS MATERIALIZED (
+		SELECT m.conv_id, u.user_id, u.seq, m.created_at FROM made m CROSS JOIN unnest(@members::text[]) WITH ORDINALITY u (user_id, seq)
+	), event AS (
+		INSERT INTO tidings.event (conv_id, seq, kind, sender_user, created_at) SELECT j.conv_id, j.seq, 'join', j.user_id, j.created_at FROM joined j
+	), member AS (
+		INSERT INTO tidings.member (conv_id, user_id, join_seq) SELECT j.conv_id, j.user_id, j.seq FROM joined j
+	), posted AS (
+		INSERT INTO tidings.posted (conv_id, seq, user_id) SELECT j.conv_id, j.seq, j.user_id FROM joined j
+	)
+	SELECT (SELECT count(*) FROM made) > 0, (SELECT count(*) FROM tidings.lineage l WHERE l.node = @node) > 0`
+
+// conversationSQL reads what a conversation was created with, by primary keys. A purge leaves of the first members what a join at
+// that place tells. The lock waits for nobody, but makes the commit of this answer wait for a synchronous standby.
+const conversationSQL = `SELECT c.recall_window_ms, c.retention_ms,
+		ARRAY(SELECT m.user_id FROM tidings.member m WHERE m.conv_id = c.conv_id AND m.conv_id = @conv
+			AND m.join_seq <= CASE WHEN c.min_seq > 1 THEN @members::bigint
+				ELSE (SELECT count(*) FROM tidings.event e WHERE e.conv_id = @conv AND e.seq <= @members + 1 AND e.kind = 'join' AND e.created_at = c.created_at) END
+			ORDER BY m.user_id)
+	FROM tidings.conversation c WHERE c.conv_id = @conv FOR KEY SHARE OF c`
+
+// CreateConversation makes a conversation with its first members. Its epoch is the lineage's generation. One that was created alike,
+// with the same first members in any order, is answered with false; another is a CONFLICT.
+func (s *Store) CreateConversation(ctx context.Context, c Conversation) (created bool, err error) {
+	if err := checkConversation(&c); err != nil {
+		return false, err
+	}
+	var retention *int64
+	if c.Retention != nil {
+		ms := c.Retention.Milliseconds()
+		retention = &ms
+	}
+	args := pgx.NamedArgs{"conv": c.Conv, "members": c.Members, "recall_window_ms": c.RecallWindow.Milliseconds(), "retention_ms": retention, "node": node}
+	err = s.transact(ctx, "create a conversation", func(ctx context.Context, tx pgx.Tx) error {
+		var known bool
+		if err := tx.QueryRow(ctx, createConversationSQL, args).Scan(&created, &known); err != nil || created {
+			return err
+		}
+		if !known {
+			return tidings.Errorf(tidings.Unavailable, "create a conversation: the database's lineage is not recorded yet, so that there is no epoch")
+		}
+		var (
+			window  int64
+			keep    *int64
+			members []string
+		)
+		if err := tx.QueryRow(ctx, conversationSQL, pgx.NamedArgs{"conv": c.Conv, "members": len(c.Members)}).Scan(&window, &keep, &members); err != nil {
+			return err
+		}
+		asked := slices.Sorted(slices.Values(c.Members))
+		if window != c.RecallWindow.Milliseconds() || !equal(keep, retention) || !slices.Equal(members, asked) {
+			return tidings.Errorf(tidings.Conflict, "create a conversation: there is one with other settings or other first members")
+		}
+		return nil
+	})
+	return created && err == nil, err
+}
+
+func equal(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func checkConversation(c *Conversation) error {
+	if err := tidings.CheckID("conv", c.Conv); err != nil {
+		return err
+	}
+	if c.Members == nil {
+		c.Members = []string{}
+	}
+	seen := make(map[string]bool, len(c.Members))
+	for _, m := range c.Members {
+		if err := tidings.CheckID("member", m); err != nil {
+			return err
+		}
+		if seen[m] {
+			return tidings.Errorf(tidings.InvalidArgument, "create a conversation: the member %s is named twice", m)
+		}
+		seen[m] = true
+	}
+	if c.RecallWindow < 0 || c.Retention != nil && *c.Retention < time.Millisecond {
+		return tidings.Errorf(tidings.InvalidArgument, "create a conversation: the recall window is not negative and the retention at least a millisecond")
+	}
+	return nil
+}
+
+// lockConversationSQL takes the lock of a conversation's log. What the transaction reads after it, in a new statement, stays true
+// until it ends.
+const lockConversationSQL = `SELECT c.conv_id FROM tidings.conversation c WHERE c.conv_id = @conv FOR NO KEY UPDATE`
+
+// joinSQL appends a join and opens an interval, unless one is open: by primary keys and member_open.
+const joinSQL = `WITH head AS MATERIALIZED (
+		SELECT c.conv_id, c.epoch, c.next_seq, clock_timestamp() AS now_at,
+			(SELECT m.join_seq FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user AND m.leave_seq IS NULL) AS known
+		  FROM tidings.conversation c WHERE c.conv_id = @conv
+	), event AS (
+		INSERT INTO tidings.event (conv_id, seq, kind, sender_user, actor_user, created_at)
+		SELECT h.conv_id, h.next_seq, 'join', @user, @actor, h.now_at FROM head h WHERE h.known IS NULL
+	), member AS (
+		INSERT INTO tidings.member (conv_id, user_id, join_seq) SELECT h.conv_id, @user, h.next_seq FROM head h WHERE h.known IS NULL
+	), posted AS (
+		INSERT INTO tidings.posted (conv_id, seq, user_id) SELECT h.conv_id, h.next_seq, @user FROM head h WHERE h.known IS NULL
+	), advanced AS (
+		UPDATE tidings.conversation c SET next_seq = h.next_seq + 1 FROM head h WHERE c.conv_id = @conv AND c.conv_id = h.conv_id AND h.known IS NULL
+	)
+	SELECT h.epoch, coalesce(h.known, h.next_seq), h.known IS NULL FROM head h`
+
+// Join makes user a member, from the join event on, which it appends. actor is who did it in the user's stead, or empty. A member
+// stays one, since the same seq. NOT_FOUND tells that there is no such conversation.
+func (s *Store) Join(ctx context.Context, conv, user, actor string) (Membership, error) {
+	return s.changeMember(ctx, "join a conversation", joinSQL, conv, user, actor)
+}
+
+// leaveSQL appends a leave and closes the open interval with it, if there is one: by primary keys and member_open.
+const leaveSQL = `WITH head AS MATERIALIZED (
+		SELECT c.conv_id, c.epoch, c.next_seq, clock_timestamp() AS now_at,
+			(SELECT m.join_seq FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user AND m.leave_seq IS NULL) AS joined,
+			(SELECT max(m.leave_seq) FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user) AS known
+		  FROM tidings.conversation c WHERE c.conv_id = @conv
+	), event AS (
+		INSERT INTO tidings.event (conv_id, seq, kind, sender_user, actor_user, created_at)
+		SELECT h.conv_id, h.next_seq, 'leave', @user, @actor, h.now_at FROM head h WHERE h.joined IS NOT NULL
+	), member AS (
+		UPDATE tidings.member m SET leave_seq = h.next_seq FROM head h
+		 WHERE m.conv_id = @conv AND m.user_id = @user AND m.join_seq = h.joined
+	), posted AS (
+		INSERT INTO tidings.posted (conv_id, seq) SELECT h.conv_id, h.next_seq FROM head h WHERE h.joined IS NOT NULL
+	), advanced AS (
+		UPDATE tidings.conversation c SET next_seq = h.next_seq + 1 FROM head h WHERE c.conv_id = @conv AND c.conv_id = h.conv_id AND h.joined IS NOT NULL
+	)
+	SELECT h.epoch, CASE WHEN h.joined IS NOT NULL THEN h.next_seq ELSE coalesce(h.known, 0) END, h.joined IS NOT NULL FROM head h`
+
+// Leave ends user's membership with the leave event, which it appends and which is the last that user sees. actor is who did it in
+// the user's stead, or empty. One who has left stays gone, since the same seq; one who never was a member left at 0. NOT_FOUND
+// tells that there is no such conversation.
+func (s *Store) Leave(ctx context.Context, conv, user, actor string) (Membership, error) {
+	return s.changeMember(ctx, "leave a conversation", leaveSQL, conv, user, actor)
+}
+
+func (s *Store) changeMember(ctx context.Context, doing, sql, conv, user, actor string) (m Membership, err error) {
+	for name, id := range map[string]string{"conv": conv, "user": user} {
+		if err := tidings.CheckID(name, id); err != nil {
+			return m, err
+		}
+	}
+	if actor != "" {
+		if err := tidings.CheckID("actor", actor); err != nil {
+			return m, err
+		}
+	}
+	err = s.transact(ctx, doing, func(ctx context.Context, tx pgx.Tx) error {
+		if err := lockConversation(ctx, tx, lockConversationSQL, conv); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, sql, pgx.NamedArgs{"conv": conv, "user": user, "actor": orNull(&actor)}).Scan(&m.Epoch, &m.Seq, &m.Changed)
+	})
+	if err != nil {
+		return Membership{}, err
+	}
+	return m, nil
+}
+
+// lockConversation takes a lock on a conversation's row for as long as the transaction lives, or ends with pgx.ErrNoRows when there
+// is no such row. What it has to wait for is seen by the statements after it, and only by those.
+func lockConversation(ctx context.Context, tx pgx.Tx, sql, conv string) error {
+	both := &pgx.Batch{}
+	both.Queue(lockTimeoutSQL, pgx.NamedArgs{"wait_ms": milliseconds(lockWait)})
+	both.Queue(sql, pgx.NamedArgs{"conv": conv}).QueryRow(func(row pgx.Row) error { return row.Scan(&conv) })
+	return tx.SendBatch(ctx, both).Close()
+}

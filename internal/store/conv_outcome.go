@@ -1,0 +1,63 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tidings-project/tidings"
+)
+
+// Outcome is what became of a message.
+type Outcome struct {
+	Epoch  int64
+	Stored string // "yes" or "purged", at Seq; "no": not now, but a transmission that is on its way may still be stored
+	Seq    int64
+}
+
+// lockOutcomeSQL waits for the writers that hold the conversation, and keeps new ones from it.
+const lockOutcomeSQL = `SELECT c.conv_id FROM tidings.conversation c WHERE c.conv_id = @conv FOR SHARE`
+
+// outcomeSQL reads by primary keys and event_cmid.
+const outcomeSQL = `SELECT c.epoch,
+		(SELECT e.seq FROM tidings.event e WHERE e.conv_id = @conv AND e.sender_user = @user AND e.cmid = @cmid),
+		(SELECT b.seq FROM tidings.tombstone b WHERE b.conv_id = @conv AND b.sender_user = @user AND b.cmid = @cmid),
+		EXISTS (SELECT FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user)
+	FROM tidings.conversation c WHERE c.conv_id = @conv`
+
+// Outcome tells what became of the message that user sent under cmid. It waits for a commit that is under way, at most lockWait
+// long, and its answer is as durable as a commit. NOT_MEMBER is the answer to one who has nothing there and never was a
+// member, also when there is no such conversation.
+func (s *Store) Outcome(ctx context.Context, conv, user, cmid string) (o Outcome, err error) {
+	const doing = "look for the outcome of a message"
+	err = s.transact(ctx, doing, func(ctx context.Context, tx pgx.Tx) error {
+		noMember := tidings.Errorf(tidings.NotMember, "%s: the user is no member of the conversation", doing)
+		if err := lockConversation(ctx, tx, lockOutcomeSQL, conv); errors.Is(err, pgx.ErrNoRows) {
+			return noMember
+		} else if err != nil {
+			return err
+		}
+		var (
+			stored, purged *int64
+			member         bool
+		)
+		o = Outcome{Stored: "no"}
+		if err := tx.QueryRow(ctx, outcomeSQL, pgx.NamedArgs{"conv": conv, "user": user, "cmid": cmid}).Scan(&o.Epoch, &stored, &purged, &member); err != nil {
+			return err
+		}
+		switch {
+		case stored != nil:
+			o.Stored, o.Seq = "yes", *stored
+		case purged != nil:
+			o.Stored, o.Seq = "purged", *purged
+		case !member:
+			return noMember
+		}
+		return nil
+	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	return o, nil
+}

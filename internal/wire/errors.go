@@ -1,0 +1,51 @@
+package wire
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/tidings-project/tidings"
+)
+
+// AppendError writes the reply of a refusal to the request rid of the type t; both may be empty when they could not be read. An
+// error without a code of tidings.Codes is INTERNAL, and of such one nothing is told.
+func AppendError(dst []byte, rid, t string, err error) []byte {
+	var e *tidings.Error
+	if !errors.As(err, &e) {
+		e = &tidings.Error{Code: tidings.Internal}
+	}
+	code := e.Code
+	info, known := tidings.Codes[code]
+	if !known {
+		code, info = tidings.Internal, tidings.Codes[tidings.Internal]
+	}
+	message := strings.ReplaceAll(e.Message, string(code)+": ", "") // a quoted error of ours says it once more
+	if code == tidings.Internal || code == tidings.NotMember || message == "" {
+		message = info.When // NOT_MEMBER: an absent conversation must look like a forbidden one
+	}
+	stored := info.Stored
+	if code == tidings.NotFound || code == tidings.InvalidArgument && t == TypeRecall {
+		stored = "no" // the log was asked: there is no such event, or it is no message
+	}
+	dst = appendHead(dst, TypeError, rid)
+	dst = appendText(dst, "code", string(code))
+	dst = appendText(dst, "message", message)
+	if stored != "" {
+		dst = appendText(dst, "stored", stored)
+	}
+	dst = appendText(dst, "retry", info.Retry)
+	if e.RetryAfter > 0 {
+		dst = appendInt(dst, "retry_after_ms", max(1, e.RetryAfter.Milliseconds()))
+	}
+	ahead := code == tidings.CursorAhead
+	if e.Epoch != 0 || ahead || code == tidings.EpochChanged {
+		dst = appendInt(dst, "epoch", e.Epoch)
+	}
+	if e.Head != 0 || ahead {
+		dst = appendInt(dst, "head", e.Head) // 0 is the head of an empty log
+	}
+	if e.Seq != 0 {
+		dst = appendInt(dst, "seq", e.Seq)
+	}
+	return append(dst, '}')
+}
