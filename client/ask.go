@@ -97,15 +97,25 @@ func (c *Client) Conversations(ctx context.Context) (list []Summary, err error) 
 	}
 }
 
-// Sync follows a conversation, if it was not, and waits until the copy is as far as the log was at some instant after the call. The
+// Follow follows a conversation from a position on, if it is not followed yet. It does not wait; Sync does.
+func (c *Client) Follow(conv string, after Position) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.conversation(conv)
+	if !v.follow {
+		v.followFrom(after)
+		c.look(v)
+	}
+}
+
+// Sync follows a conversation, from its beginning if it was not followed, and waits until the copy is as far as the log was at some instant after the call. The
 // events come to Handle; it has not had all of them when Sync returns. NOT_MEMBER: the user cannot see such a conversation.
 func (c *Client) Sync(ctx context.Context, conv string) error {
 	done := make(chan error, 1)
 	c.mu.Lock()
 	v := c.conversation(conv)
-	if v.away || !v.follow {
-		c.begin(v)
-		v.follow = true
+	if !v.follow {
+		v.followFrom(Position{})
 	}
 	v.waiters = append(v.waiters, done)
 	c.look(v)

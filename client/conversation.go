@@ -60,12 +60,16 @@ func (c *Client) conversation(conv string) *conversation {
 
 // begin asks the application where it follows a conversation from.
 func (c *Client) begin(v *conversation) {
-	var at Position
-	v.follow = true
+	at, yes := Position{}, true
 	if c.cfg.Start != nil {
-		at, v.follow = c.cfg.Start(v.conv)
+		at, yes = c.cfg.Start(v.conv)
 	}
-	v.log, v.told, v.unsynced, v.away = newLog(at), at.Seq, true, false
+	v.followFrom(at)
+	v.follow = yes
+}
+
+func (v *conversation) followFrom(at Position) {
+	v.follow, v.away, v.unsynced, v.log, v.told, v.telling = true, false, true, newLog(at), at.Seq, 0
 }
 
 // look puts a conversation among those that may have something to send. It needs the lock.

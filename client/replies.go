@@ -228,9 +228,7 @@ func (c *Client) syncRefused(v *conversation, f *wire.Frame, err error) {
 		c.reset(v, f.Epoch)
 	case f.Retry == "no":
 		known := v.log.epoch != 0
-		for _, e := range c.box.sentTo(v.conv, 0) { // a conversation that a restore does not know
-			v.suspects = append(v.suspects, e)
-		}
+		v.suspects = append(v.suspects, c.box.sentTo(v.conv, 0)...) // a restore may not know the conversation
 		v.log, v.told, v.recalls = newLog(Position{}), 0, nil
 		v.follow, v.away, v.unsynced, v.doubt = false, true, true, false
 		v.answer(err)

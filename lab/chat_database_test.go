@@ -115,6 +115,7 @@ func databaseStopped(t *lab.T) {
 			if err := server.Restart(c.ctx); err != nil {
 				return fmt.Errorf("start PostgreSQL again: %w", err)
 			}
+			c.pool.Reset() // the check's own connections have ended, too
 			reach(at + enough)
 			return nil
 		}()

@@ -27,13 +27,16 @@ const (
 	demoPatience = 20 * time.Second // for one scene
 )
 
+// demoSecret signs the tokens of the demo's people; its server lives as long as the demo.
+const demoSecret = "the demo is gone before anybody can use this"
+
 // errInterrupted is the end of a demo that was told to stop.
 var errInterrupted = errors.New("interrupted")
 
 // Run plays the scenes on a database of their own.
 func (demoCmd) Run(e *env) (err error) {
 	began := time.Now()
-	fmt.Fprintln(e.stdout, "Starting PostgreSQL, the API, a worker, a mail server, a webhook receiver and three scripted providers.")
+	fmt.Fprintln(e.stdout, "Starting PostgreSQL, the API, a gateway, a worker, a mail server, a webhook receiver and three scripted providers.")
 	box, err := sandbox.Start(e.ctx, sandbox.Options{})
 	if e.ctx.Err() != nil {
 		return errInterrupted
@@ -71,6 +74,10 @@ func (demoCmd) Run(e *env) (err error) {
 			wrong = append(wrong, fmt.Sprintf("scene %d: %v", i+1, err))
 		}
 	}
+	wrong = append(wrong, playChat(e, st.api, demoSecret, len(scenes))...)
+	if e.ctx.Err() != nil {
+		return errInterrupted
+	}
 	findings, err := s.Store().Verify(e.ctx)
 	if err != nil {
 		return err
@@ -85,7 +92,7 @@ func (demoCmd) Run(e *env) (err error) {
 		return errNo
 	}
 	fmt.Fprintf(e.stdout, "\n%d scenes ended as they should, and verify finds no violated promise in the tables. It took %v.\n",
-		len(scenes), time.Since(began).Round(time.Second))
+		len(scenes)+len(chatScenes), time.Since(began).Round(time.Second))
 	return nil
 }
 
@@ -94,7 +101,8 @@ func demoServer(e *env, box *sandbox.Sandbox) (*server.Server, error) {
 	if err := kong.ApplyDefaults(&cfg); err != nil {
 		return nil, fmt.Errorf("read the settings' defaults: %w", err)
 	}
-	cfg.DatabaseURL, cfg.Listen, cfg.MetricsListen, cfg.Roles = box.DatabaseURL(), "127.0.0.1:0", "", []string{server.RoleAPI, server.RoleWorker}
+	cfg.DatabaseURL, cfg.Listen, cfg.MetricsListen, cfg.Roles = box.DatabaseURL(), "127.0.0.1:0", "", []string{server.RoleAPI, server.RoleWorker, server.RoleGateway}
+	cfg.TokenHS256Secret, cfg.GatewayDrain = server.Secret{Text: demoSecret}, time.Second
 	cfg.Poll, cfg.Backoff, cfg.MaxDelay, cfg.Drain = 50*time.Millisecond, demoTimeout, time.Second, 5*time.Second
 	cfg.Channels = box.Channels(demoTimeout, demoLease)
 	patient := cfg.Channels["sms"]

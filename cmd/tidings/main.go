@@ -28,7 +28,7 @@ const (
 	exitError = 3
 )
 
-const description = `Notifications that never guess.
+const description = `Conversations and notifications that never guess.
 
 Exit codes: 0 done; 1 the answer is no (refused, a promise is violated, the demo ended wrong); 2 wrong usage; 3 it could not be carried out, or that is unknown.`
 

@@ -254,16 +254,6 @@ func (s *scene) epoch() int64 {
 	return s.count("SELECT generation FROM tidings.lineage")
 }
 
-// eventually waits until done says so.
-func (s *scene) eventually(what string, done func() bool) {
-	s.t.Helper()
-	for began := time.Now(); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			s.t.Fatalf("not within 10 s: %s", what)
-		}
-	}
-}
-
 // seqs are the seqs of a page's events.
 func seqs(a answer) (out []int64) {
 	events, _ := a.body["events"].([]any)

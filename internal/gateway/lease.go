@@ -35,9 +35,9 @@ func (h *hub) keepLease(ctx context.Context, ready func()) {
 	var renewed time.Duration // when the newest renewal was sent
 	failing, had := false, false
 	for {
-		if held := h.held.held(); !held || failing || h.held.now()-renewed >= h.leaseFor/3 {
+		if !h.held.held() || failing || h.held.now()-renewed >= h.leaseFor/3 {
 			from := h.held.now()
-			err := h.renewLease(ctx, from, held)
+			err := h.renewLease(ctx, from)
 			switch {
 			case err == nil && !had:
 				had = true
@@ -66,13 +66,13 @@ func (h *hub) keepLease(ctx context.Context, ready func()) {
 
 // renewLease renews the lease and looks whether the routes are still this gateway's. A lease that had been lost is held again only
 // after that: until then another gateway may have taken the devices.
-func (h *hub) renewLease(ctx context.Context, from time.Duration, held bool) error {
+func (h *hub) renewLease(ctx context.Context, from time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, h.leaseFor/5)
 	defer cancel()
 	if err := h.store.RenewLease(ctx, h.gateway, h.leaseFor, h.held.draining.Load()); err != nil {
 		return err
 	}
-	if held {
+	if h.held.held() { // it was renewed before it was over: nobody can have swept
 		h.held.extend(from, h.leaseFor)
 	}
 	if err := h.checkRoutes(ctx); err != nil {

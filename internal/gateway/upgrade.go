@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
@@ -113,7 +114,8 @@ func (g *Gateway) deny(w http.ResponseWriter, status int, err error) {
 		status = info.HTTP
 	}
 	problem := map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": info.When, "stored": info.Stored, "retry": info.Retry}
-	if e, ok := err.(*tidings.Error); ok && code != tidings.Internal {
+	var e *tidings.Error
+	if errors.As(err, &e) && code != tidings.Internal {
 		problem["detail"] = e.Message
 		if e.RetryAfter > 0 {
 			problem["retry_after_ms"] = e.RetryAfter.Milliseconds()
