@@ -143,7 +143,7 @@ func register[I, O any](a *API, op huma.Operation, scopes []string, handle func(
 		a.report(ctx, op.Method+" "+op.Path, err)
 		p := problemOf(err)
 		if p.Code == tidings.NotFound && strings.HasPrefix(op.Path, conversationPath) {
-			_ = 0
+			p.Stored = "no" // the log was asked
 		}
 		return nil, p
 	})
