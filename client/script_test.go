@@ -369,6 +369,7 @@ func TestScenarios(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			t.Parallel()
 			b, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)

@@ -20,7 +20,7 @@ func (a *API) events() {
 
 	type syncIn struct {
 		ConvPath
-		After int64 `query:"after" minimum:"0" maximum:"9007199254740991" default:"1" doc:"The events behind this seq."`
+		After int64 `query:"after" minimum:"0" maximum:"9007199254740991" default:"0" doc:"The events behind this seq."`
 		Epoch int64 `query:"epoch" minimum:"0" maximum:"9007199254740991" default:"0" doc:"That of the caller's copy of the log; 0: whichever is current."`
 		Limit int64 `query:"limit" minimum:"1" maximum:"9007199254740991" default:"100" doc:"More than 500 is taken as 500."`
 	}
