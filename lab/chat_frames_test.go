@@ -45,13 +45,15 @@ func frameTooLarge(t *lab.T) {
 	s.write(masked(0x81, full))
 	c.Equal(fmt.Sprintf("a frame of %d bytes", len(full)), "conversations", s.next().t())
 
-	announced := func(size uint64) []byte { return append(binary.BigEndian.AppendUint64([]byte{0x81, 0xff}, size), 1, 2, 3, 4) }
+	announced := func(size uint64) []byte {
+		return append(binary.BigEndian.AppendUint64([]byte{0x81, 0xff}, size), 1, 2, 3, 4)
+	}
 	half := make([]byte, maxFrame/2)
 	for what, data := range map[string][]byte{
-		"one byte more":                masked(0x81, append(slices.Clone(full), ' ')),
-		"one byte more, in fragments":  slices.Concat(masked(0x01, half), masked(0x00, half), masked(0x80, []byte(" "))),
-		"1 TiB, announced":             announced(1 << 40),
-		"more than can be, announced":  announced(1 << 63),
+		"one byte more":               masked(0x81, append(slices.Clone(full), ' ')),
+		"one byte more, in fragments": slices.Concat(masked(0x01, half), masked(0x00, half), masked(0x80, []byte(" "))),
+		"1 TiB, announced":            announced(1 << 40),
+		"more than can be, announced": announced(1 << 63),
 	} {
 		for _, known := range []bool{true, false} {
 			s := n.knock()

@@ -18,6 +18,7 @@ import (
 	"github.com/tidings-project/tidings/internal/localpg/pgtest"
 	"github.com/tidings-project/tidings/internal/store"
 	"github.com/tidings-project/tidings/internal/token"
+	"github.com/tidings-project/tidings/internal/wire"
 )
 
 // house is a gateway that serves on a database of its own.
@@ -296,7 +297,7 @@ func TestHelloRefusals(t *testing.T) {
 	h.login("ana", "a2")
 	p = h.connect()
 	p.hello(good, "a3", "i")
-	if before := p.ends(closeTooMany); len(before) != 1 || !strings.Contains(before[0], `"code":"RATE_LIMITED"`) {
+	if before := p.ends(wire.CloseTooMany); len(before) != 1 || !strings.Contains(before[0], `"code":"RATE_LIMITED"`) {
 		t.Errorf("the third device is told %q", before)
 	}
 	h.login("ana", "a2") // the same device again is no third one

@@ -61,7 +61,7 @@ func (s *session) greet(req wire.Request) (code int, err error) {
 	s.claims.Store(&claims)
 	s.user, s.device = claims.User, req.Device
 	if err := s.g.roster.join(s, s.g.cfg.MaxPerUser); err != nil {
-		return closeTooMany, err
+		return wire.CloseTooMany, err
 	}
 	state, err := s.g.cfg.Store.Hello(ctx, s.user, s.device, req.Install, s.g.cfg.ID, s.connection)
 	if err != nil {
@@ -121,9 +121,6 @@ func (s *session) refresh(req wire.Request) {
 	s.claims.Store(&claims)
 	s.answer(wire.AppendRefreshed(nil, req.Rid))
 }
-
-// closeTooMany is the code for a user who has too many connections.
-const closeTooMany = 4006
 
 // closeCode is the code that a session is closed with which could not be opened because of err.
 func closeCode(err error) int {

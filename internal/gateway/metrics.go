@@ -58,7 +58,7 @@ func (m *metrics) closed(code int) {
 	label := "peer"
 	switch code {
 	case wire.CloseProtocol, wire.CloseUTF8, wire.CloseTooLarge, wire.CloseDraining, wire.CloseSlow, wire.CloseHeartbeat, wire.CloseLostLease,
-		closeTooMany, wire.CloseToken, wire.CloseRevoked, wire.CloseReplaced, wire.CloseNoHello, wire.CloseNotHello, wire.CloseInstalled:
+		wire.CloseTooMany, wire.CloseToken, wire.CloseRevoked, wire.CloseReplaced, wire.CloseNoHello, wire.CloseNotHello, wire.CloseInstalled:
 		label = strconv.Itoa(code)
 	}
 	m.closes.WithLabelValues(label).Inc()

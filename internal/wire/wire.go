@@ -72,6 +72,7 @@ const (
 	CloseSlow      = 4002 // the receiver does not keep up
 	CloseHeartbeat = 4003 // no answer to a ping
 	CloseLostLease = 4005 // the gateway lost its lease or its database
+	CloseTooMany   = 4006 // the user has too many connections
 
 	CloseToken     = 4401 // the token is bad or has expired
 	CloseRevoked   = 4403 // the user's tokens were revoked

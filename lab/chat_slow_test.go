@@ -1,0 +1,133 @@
+package lab_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidings-project/tidings/lab"
+	"github.com/tidings-project/tidings/lab/fault"
+)
+
+func init() {
+	lab.Register(lab.Check{
+		ID: "05-slow-receiver-bounded",
+		Expect: "who reads nothing is disconnected with 4002 after at most 256 KiB waited for it; the queues of the gateway are empty then; " +
+			"the others have got every event, in order",
+		Run: func(t *lab.T) { slowReceiver(t) },
+	})
+	lab.Register(lab.Check{
+		ID:     "05-slow-receiver-recovers-by-sync",
+		Expect: "what it had received is the beginning of the log without a hole; it connects again, and sync from there gives the rest: the log, each event once",
+		Run:    slowReceiverRecovers,
+	})
+}
+
+const queueBytes = 256 << 10 // of events that wait for one receiver (docs/protocol.md names the code 4002)
+
+// slow is a receiver that was disconnected because it did not read.
+type slow struct {
+	c    *chat
+	n    *node
+	got  []int64 // the seqs of the events that it found in its socket when it read at last
+	code int     // of the close frame behind them
+}
+
+// slowReceiver has sid stop reading while ana sends and ben receives, until the gateway has disconnected sid.
+func slowReceiver(t *lab.T) slow {
+	c := newChat(t)
+	n := c.node("n1", with("TIDINGS_GATEWAY_RATE", "10000"))
+	n.conversation("c-1", "ana", "ben", "sid")
+	s := n.knock()
+	c.Must("make the receive buffer small", s.conn.SetReadBuffer(4<<10))
+	s.text(frame{"t": "hello", "rid": "hello", "token": token("sid"), "device": "sid-1", "install": "sid-1-install"})
+	c.Equal("sid is connected", "welcome", s.next().t())
+	ana, ben := n.device("ana", "ana-1"), n.device("ben", "ben-1")
+
+	const cut = `tidings_gateway_closes_total{code="4002"}`
+	const most, each = 2000, 16_000
+	body := strings.Repeat("x", each)
+	sent, waited := 0, 0.0
+	for ; sent < most && n.metric(cut) == 0; sent += 20 {
+		rids := make([]string, 20)
+		for i := range rids {
+			rids[i] = ana.send(message("c-1", fmt.Sprint("m-", sent+i), body))
+		}
+		for _, rid := range rids {
+			if f := ana.reply(rid); f.t() != "sent" {
+				c.Fatalf("send: %v", f)
+			}
+		}
+		waited = max(waited, n.metric("tidings_gateway_queue_bytes"))
+	}
+	proof := ""
+	if sent < most {
+		proof = fmt.Sprintf("it had read none of %d events of %d bytes when the gateway closed the connection", sent, each)
+	}
+	c.Fault(fault.New("reads nothing", "sid's device", proof))
+	c.Equal("connections closed as slow", 1, n.metric(cut))
+	// Those who read have something waiting, too, for a moment.
+	c.True(fmt.Sprintf("at most %d bytes waited for the three at any look", 3*queueBytes), waited <= 3*queueBytes)
+	c.Figure("most bytes that waited", waited, "B")
+
+	for i := range 20 { // the marker: these are sent after the cut
+		ana.say("c-1", fmt.Sprint("later-", i), body)
+	}
+	head := c.head("c-1")
+	ben.event("c-1", head)
+	ana.event("c-1", head)
+	for _, p := range []*peer{ana, ben} {
+		inOrder := 0
+		for i, f := range p.received("event") {
+			if f.sub("event").num("seq") == int64(4+i) {
+				inOrder++
+			}
+		}
+		c.Equal("events at "+p.dev+", in order", int(head)-3, inOrder)
+	}
+	c.Until("nothing waits any more", soon, func() bool { return n.metric("tidings_gateway_queue_bytes") == 0 })
+
+	code, before := s.ends()
+	c.Equal("sid's connection was closed with", 4002, code)
+	var got []int64
+	for _, f := range before {
+		if f.t() == "event" {
+			got = append(got, f.sub("event").num("seq"))
+		}
+	}
+	c.Equal("ana's and ben's connections live", []string{"conversations", "conversations"},
+		[]string{ana.ask(frame{"t": "conversations"}).t(), ben.ask(frame{"t": "conversations"}).t()})
+	return slow{c, n, got, code}
+}
+
+func slowReceiverRecovers(t *lab.T) {
+	s := slowReceiver(t)
+	c := s.c
+	whole := true
+	for i, seq := range s.got {
+		whole = whole && seq == int64(4+i)
+	}
+	c.True("what it had received has no hole", whole)
+	after, missed := int64(3+len(s.got)), c.head("c-1")-int64(3+len(s.got))
+	c.True("it missed something", missed > 0)
+	p := s.n.device("sid", "sid-1")
+	var synced, stored []string
+	for more := true; more; {
+		page := p.ask(frame{"t": "sync", "conv": "c-1", "after": after, "limit": 50})
+		if page.t() != "events" {
+			c.Fatalf("sync: %v", page)
+		}
+		for _, e := range page.list("events") {
+			after = e.num("seq")
+			synced = append(synced, fmt.Sprint(after, " ", e.str("cmid"), " ", len(e.str("body"))))
+		}
+		more = page.flag("more")
+	}
+	for _, e := range c.log("c-1")[3+len(s.got):] {
+		stored = append(stored, fmt.Sprint(e.seq, " ", e.cmid, " ", len(e.body)))
+	}
+	c.True("the rest by sync is the rest of the log", strings.Join(stored, "\n") == strings.Join(synced, "\n"))
+	c.Equal("events it had missed", missed, len(synced))
+	c.Examined("events of the log", len(s.got)+len(synced))
+	seq := s.n.device("ana", "ana-2").say("c-1", "afterwards", "x")
+	c.Equal("and it is pushed to again", "afterwards", p.event("c-1", seq).str("cmid"))
+}
