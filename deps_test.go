@@ -33,7 +33,7 @@ var house = map[string][]string{
 	"dispatch":            {"", "channel", "outbox", "internal/bus", "internal/store"},
 	"internal/api":        {"", "channel", "outbox", "internal/store", "internal/token", "internal/wire"},
 	"internal/server": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "schema", "dispatch", "internal/api",
-		"internal/bus", "internal/gateway", "internal/store", "internal/token"},
+		"internal/bus", "internal/gateway", "internal/store", "internal/token", "internal/wire"},
 	"cmd": {"*"},
 	"lab": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "dispatch", "client", "lab", "internal/localpg"},
 }

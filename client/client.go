@@ -40,8 +40,8 @@ type Config struct {
 	Device string                                       // this app of this user: an id that stays the same for its life
 	Name   string                                       // the app and its version, for the server's people: tidings-go
 	Outbox string                                       // the file of the outbox; empty: in memory, and lost with the process
-	Handle func(Update)                                 // gets everything in order, one at a time; see Update. It must not call Close
-	Start  func(conv string) (after Position, yes bool) // from where a conversation is followed, and whether; nil: each, from its beginning
+	Handle func(Update)                                 // gets everything in order, one at a time; see Update. It must not call Close. nil: nothing is told
+	Start  func(conv string) (after Position, yes bool) // from where a conversation is followed, and whether; nil: each, from its beginning. It must not call the client
 
 	Install string // this installation: an id. Default: a random one that the outbox's file remembers
 
@@ -250,7 +250,7 @@ func (c *Client) Send(m Message) (*Pending, error) {
 		v.queue = append(v.queue, e)
 		c.look(v)
 	}
-	return &Pending{Entry: e.Entry, e: e}, err
+	return &Pending{e.Entry, e, c}, err
 }
 
 // Flush waits until the outbox has nothing that could be sent.
@@ -269,7 +269,7 @@ func (c *Client) Flush(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-open.settled():
+		case <-open.done:
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the outbox: %w", ctx.Err())
 		case <-c.ctx.Done():
@@ -290,7 +290,7 @@ func (c *Client) Resend(conv, cmid string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.box.waiting[key{conv, cmid}]; e != nil && e.asked {
-		e.resume(time.Now())
+		e.resume()
 		c.look(c.conversation(conv))
 	}
 }

@@ -114,6 +114,7 @@ func (c *Client) reset(v *conversation, epoch int64) {
 	}
 	v.log, v.told, v.telling, v.acked, v.recalls = newLog(Position{Epoch: epoch}), 0, 0, 0, nil
 	v.unsynced, v.doubt, v.dropped, v.syncTries = true, false, true, 0
+	v.read, v.wantRead = 0, 0
 	c.tellLog(v)
 	c.look(v)
 }

@@ -34,7 +34,9 @@ func newLog(at Position) log {
 
 // add merges an event. It returns the seqs at or below the cursor of before whose content is gone by it.
 func (l *log) add(e tidings.Event) (recalled []int64) {
-	if e.Kind == tidings.KindRecall && e.Target > 0 && e.Target < e.Seq {
+	_, here := l.ahead[e.Seq]
+	drop := e.Seq > l.cursor+1 && !here && len(l.ahead) >= maxAhead // it comes again
+	if e.Kind == tidings.KindRecall && e.Target > 0 && e.Target < e.Seq && !(drop && e.Target > l.cursor) {
 		recalled = l.void(e.Target)
 	}
 	l.head = max(l.head, e.Seq)
@@ -50,10 +52,7 @@ func (l *log) add(e tidings.Event) (recalled []int64) {
 	if had, ok := l.ahead[e.Seq]; ok && (had.Recalled || !e.Recalled) {
 		return recalled
 	}
-	if len(l.ahead) >= maxAhead && e.Seq != l.cursor+1 {
-		if e.Kind == tidings.KindRecall {
-			delete(l.voided, e.Target) // it comes again
-		}
+	if drop {
 		return recalled
 	}
 	l.ahead[e.Seq] = e

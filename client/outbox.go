@@ -27,15 +27,23 @@ type Sent struct {
 type Pending struct {
 	Entry
 	e *entry
+	c *Client
 }
 
 // Wait returns the final answer: Sent or the refusal. A message that the application was Asked about has none until it decides.
 func (p *Pending) Wait(ctx context.Context) (Sent, error) {
+	err := errClosed
 	select {
-	case <-p.e.settled():
-		return p.e.sent, p.e.err
+	case <-p.e.done:
 	case <-ctx.Done():
-		return Sent{}, tidings.Errorf(tidings.OutcomeUnknown, "wait for the answer to %s: %w", p.Cmid, ctx.Err())
+		err = ctx.Err()
+	case <-p.c.ctx.Done():
+	}
+	select {
+	case <-p.e.done: // also when something else has happened at the same time
+		return p.e.sent, p.e.err
+	default:
+		return Sent{}, tidings.Errorf(tidings.OutcomeUnknown, "wait for the answer to %s: %w", p.Cmid, err)
 	}
 }
 
@@ -62,15 +70,13 @@ func newEntry(e Entry) *entry {
 	return &entry{Entry: e, stored: make(chan struct{}), done: make(chan struct{})}
 }
 
-func (e *entry) settled() <-chan struct{} { return e.done }
-
 func (e *entry) end(s Sent, err error) {
 	e.sent, e.err = s, err
 	close(e.done)
 }
 
 // resume lets an entry be sent again by the application's will.
-func (e *entry) resume(time.Time) { e.asked, e.aged, e.verdict = false, true, nil }
+func (e *entry) resume() { e.asked, e.aged, e.verdict = false, true, nil }
 
 // maxSent is how many messages that were sent are remembered, so that it is noticed when a restore loses them.
 const maxSent = 1000

@@ -92,13 +92,20 @@ func (o *out) send(req *wire.Request, r *request) {
 
 // oldest gives the connection up when a request has waited too long for its answer.
 func (o *out) oldest() {
+	if len(o.s.requests) == 0 {
+		return
+	}
+	if o.now.Before(o.s.lookAt) {
+		o.at(o.s.lookAt)
+		return
+	}
+	o.s.lookAt = o.now.Add(min(time.Second, o.c.cfg.RequestTimeout))
+	o.at(o.s.lookAt)
 	for _, r := range o.s.requests {
-		end := r.at.Add(o.c.cfg.RequestTimeout)
-		if !o.now.Before(end) {
+		if o.now.Sub(r.at) >= o.c.cfg.RequestTimeout {
 			o.s.fault = errors.New("the server has not answered a request of the type " + r.kind + " in time")
 			o.s.cancel()
 		}
-		o.at(end)
 	}
 }
 
@@ -137,6 +144,9 @@ func (o *out) sync(v *conversation) (again bool) {
 	limit := int64(o.c.limits.Page)
 	if gap := v.log.gap(); !v.unsynced && !v.doubt && gap > 0 {
 		limit = min(limit, gap)
+	}
+	if o.c.full(v) {
+		limit = 1 // only the epoch is of interest
 	}
 	v.syncing, v.heard = true, 0
 	v.served, v.waiters = append(v.served, v.waiters...), nil

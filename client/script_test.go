@@ -30,6 +30,7 @@ type scenario struct {
 	Sent     []scenarioEntry     `json:"sent"`
 	Pipeline int                 `json:"pipeline"`
 	Acks     bool                `json:"acks"`
+	Timeout  int64               `json:"request_timeout_ms"`
 	Start    map[string]Position `json:"start"`
 	Steps    []map[string]object `json:"steps"`
 }
@@ -70,6 +71,9 @@ func play(t *testing.T, sc scenario) {
 	cfg := Config{URL: server.URL, Device: "d-1", Install: "i-1", Outbox: path, Handle: s.told, Pipeline: sc.Pipeline, AckEvery: -1,
 		BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond,
 		Token: func(context.Context) (Token, error) { return Token{Text: "a token"}, nil }}
+	if sc.Timeout > 0 {
+		cfg.RequestTimeout = time.Duration(sc.Timeout) * time.Millisecond
+	}
 	if sc.Acks {
 		cfg.AckEvery = time.Millisecond
 	}

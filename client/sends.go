@@ -14,6 +14,9 @@ func (c *Client) sendAnswered(r *request, f *wire.Frame) {
 	v, e := r.v, r.e
 	v.land(e)
 	c.look(v)
+	if c.box.waiting[key{e.Conv, e.Cmid}] != e {
+		return // discarded meanwhile
+	}
 	err := f.Err()
 	if err == nil {
 		v.sendTries = 0
@@ -53,6 +56,9 @@ func (c *Client) outcomeAnswered(r *request, f *wire.Frame) {
 	v.land(e)
 	c.look(v)
 	waits := c.box.waiting[key{e.Conv, e.Cmid}] == e
+	if !waits && c.box.sent[key{e.Conv, e.Cmid}] != e {
+		return // discarded meanwhile
+	}
 	switch gone := f.Stored == "no" || f.Code == tidings.NotMember; {
 	case f.T == wire.TypeOutcome && f.Stored == "yes" && waits:
 		c.finish(v, e, Sent{Seq: f.Seq, Epoch: f.Epoch, Dup: true}, nil)
@@ -67,11 +73,9 @@ func (c *Client) outcomeAnswered(r *request, f *wire.Frame) {
 		e.verdict, e.doubted = nil, false
 		c.refuse(v, e, err, false)
 	case gone:
-		if c.box.sent[key{e.Conv, e.Cmid}] == e {
-			c.box.unkeep(e)
-			_ = c.note(line{Op: "end", Conv: e.Conv, Cmid: e.Cmid})
-			c.tell(Lost{e.Entry, e.sent})
-		}
+		c.box.unkeep(e)
+		_ = c.note(line{Op: "end", Conv: e.Conv, Cmid: e.Cmid})
+		c.tell(Lost{e.Entry, e.sent})
 	default:
 		v.sendAt = c.retryAt(f, v.sendTries)
 		v.sendTries++
@@ -84,9 +88,6 @@ func (c *Client) outcomeAnswered(r *request, f *wire.Frame) {
 // finish is the final answer to an entry.
 func (c *Client) finish(v *conversation, e *entry, s Sent, err error) {
 	v.drop(e)
-	if c.box.waiting[key{e.Conv, e.Cmid}] != e {
-		return // discarded meanwhile
-	}
 	e.end(s, err)
 	if err != nil {
 		c.box.forget(e)

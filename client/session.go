@@ -41,6 +41,7 @@ type session struct {
 	listing  bool      // the list of conversations is being asked for
 	listFrom string    // and goes on after this one
 	listAt   time.Time // not before
+	lookAt   time.Time // when to look for requests without an answer
 	drainAt  time.Time // the server stops then
 	refusal  error     // the answer to the hello
 	fatal    bool      // the same would happen again

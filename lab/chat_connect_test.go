@@ -134,9 +134,9 @@ func authRejected(t *lab.T) {
 		c.Equal(what+": handshake", "401 application/problem+json", fmt.Sprint(s.answer.StatusCode, " ", s.answer.Header.Get("Content-Type")))
 		c.Equal(what+": HTTP", http.StatusUnauthorized, n.http(http.MethodGet, "/v1/conversations", nil, "Authorization", "Bearer "+text).status)
 	}
-	for _, header := range []string{"Bearer", "Bearer ", "Basic YW5hOmFuYQ==", "Bearer " + c.key, token("ana")} {
+	for what, header := range map[string]string{"an empty bearer": "Bearer ", "Basic": "Basic YW5hOmFuYQ==", "an API key": "Bearer " + c.key, "a bare token": token("ana")} {
 		tried++
-		c.Equal("header "+strings.Fields(header)[0]+": handshake", http.StatusUnauthorized, n.knock("Authorization", header).answer.StatusCode)
+		c.Equal(what+": handshake", http.StatusUnauthorized, n.knock("Authorization", header).answer.StatusCode)
 	}
 	bound := token("ana", func(c map[string]any) { c["did"] = "ana-1" })
 	for what, seen := range map[string]string{

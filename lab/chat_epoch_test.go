@@ -34,7 +34,7 @@ func (c *chat) epoch(conv string) int64 {
 func cursorAheadAndEpoch(t *lab.T) {
 	c := newChat(t)
 	a := c.node("a")
-	a.conversation("c-1", "ana", "ben")
+	a.conversation("c-1", "ben", "ana")
 	way := a.relay(nil)
 	ana := a.device("ana", "ana-1")
 	ben := c.app(way.url, "ben", "ben-1")

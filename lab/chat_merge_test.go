@@ -79,7 +79,7 @@ func pushOutOfOrder(t *lab.T) {
 	const messages = 300
 	c := newChat(t)
 	n := c.node("a", with("TIDINGS_GATEWAY_RATE", "100000"))
-	n.conversation("c-1", "ana", "ben")
+	n.conversation("c-1", "ben", "ana")
 	s := &shuffler{rand: t.Rand()}
 	way := n.relay(s.mangle)
 	ana, ben := n.device("ana", "ana-1"), c.app(way.url, "ben", "ben-1")
@@ -126,7 +126,7 @@ func pushOutOfOrder(t *lab.T) {
 func gapTriggersSync(t *lab.T) {
 	c := newChat(t)
 	n := c.node("a")
-	n.conversation("c-1", "ana", "ben")
+	n.conversation("c-1", "ben", "ana")
 	lost := 0
 	way := n.relay(func(f frame, raw []byte) [][]byte {
 		if seq := f.sub("event").num("seq"); f.t() == "event" && 5 <= seq && seq <= 7 {

@@ -40,7 +40,6 @@ func newPusher(t *lab.T, bound int) *pusher {
 	defer listener.Close()
 	receiver, err := net.Dial("tcp", listener.Addr().String())
 	t.Must("connect", err)
-	t.Must("make the receive buffer small", receiver.(*net.TCPConn).SetReadBuffer(4<<10))
 	conn, err := listener.Accept()
 	t.Must("accept", err)
 	p := &pusher{conn: conn, bound: bound}
@@ -123,8 +122,8 @@ func unboundedQueue(t *lab.T) {
 		for range rounds {
 			before := heap()
 			c.exec(`WITH c AS (UPDATE tidings.conversation SET next_seq = next_seq + $1 WHERE conv_id = 'c-1' RETURNING next_seq - $1 AS first)
-				INSERT INTO tidings.event (conv_id, seq, kind, mid, sender_user, body)
-				SELECT 'c-1', c.first + i, 'msg', gen_random_uuid(), 'ana', repeat('x', $2) FROM c, generate_series(0, $1 - 1) i`, each, size)
+				INSERT INTO tidings.event (conv_id, seq, kind, mid, sender_user, cmid, body)
+				SELECT 'c-1', c.first + i, 'msg', gen_random_uuid(), 'ana', 'm-' || c.first + i, repeat('x', $2) FROM c, generate_series(0, $1 - 1) i`, each, size)
 			rows, err := c.pool.Query(c.ctx, `SELECT seq, body FROM tidings.event WHERE conv_id = 'c-1' AND seq > $1 ORDER BY seq`, from)
 			c.Must("read the log", err)
 			var body []byte

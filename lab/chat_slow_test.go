@@ -38,17 +38,16 @@ func slowReceiver(t *lab.T) slow {
 	n := c.node("n1", with("TIDINGS_GATEWAY_RATE", "10000"))
 	n.conversation("c-1", "ana", "ben", "sid")
 	s := n.knock()
-	c.Must("make the receive buffer small", s.conn.SetReadBuffer(4<<10))
 	s.text(frame{"t": "hello", "rid": "hello", "token": token("sid"), "device": "sid-1", "install": "sid-1-install"})
 	c.Equal("sid is connected", "welcome", s.next().t())
 	ana, ben := n.device("ana", "ana-1"), n.device("ben", "ben-1")
 
 	const cut = `tidings_gateway_closes_total{code="4002"}`
-	const most, each = 2000, 16_000
+	const most, each, atOnce = 2000, 16_000, 4
 	body := strings.Repeat("x", each)
 	sent, waited := 0, 0.0
-	for ; sent < most && n.metric(cut) == 0; sent += 20 {
-		rids := make([]string, 20)
+	for ; sent < most && n.metric(cut) == 0; sent += atOnce {
+		rids := make([]string, atOnce)
 		for i := range rids {
 			rids[i] = ana.send(message("c-1", fmt.Sprint("m-", sent+i), body))
 		}
@@ -64,7 +63,15 @@ func slowReceiver(t *lab.T) slow {
 		proof = fmt.Sprintf("it had read none of %d events of %d bytes when the gateway closed the connection", sent, each)
 	}
 	c.Fault(fault.New("reads nothing", "sid's device", proof))
-	c.Equal("connections closed as slow", 1, n.metric(cut))
+	code, before := s.ends()
+	c.Equal("sid's connection was closed with", 4002, code)
+	var got []int64
+	for _, f := range before {
+		if f.t() == "event" {
+			got = append(got, f.sub("event").num("seq"))
+		}
+	}
+	c.Equal("connections closed as slow", 1, int(n.metric(cut)))
 	// Those who read have something waiting, too, for a moment.
 	c.True(fmt.Sprintf("at most %d bytes waited for the three at any look", 3*queueBytes), waited <= 3*queueBytes)
 	c.Figure("most bytes that waited", waited, "B")
@@ -86,14 +93,6 @@ func slowReceiver(t *lab.T) slow {
 	}
 	c.Until("nothing waits any more", soon, func() bool { return n.metric("tidings_gateway_queue_bytes") == 0 })
 
-	code, before := s.ends()
-	c.Equal("sid's connection was closed with", 4002, code)
-	var got []int64
-	for _, f := range before {
-		if f.t() == "event" {
-			got = append(got, f.sub("event").num("seq"))
-		}
-	}
 	c.Equal("ana's and ben's connections live", []string{"conversations", "conversations"},
 		[]string{ana.ask(frame{"t": "conversations"}).t(), ben.ask(frame{"t": "conversations"}).t()})
 	return slow{c, n, got, code}

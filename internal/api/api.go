@@ -21,6 +21,7 @@ import (
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/channel"
 	"github.com/tidings-project/tidings/internal/store"
+	"github.com/tidings-project/tidings/internal/wire"
 )
 
 // tokenScheme is the name under which OpenAPI knows users' tokens.
@@ -38,30 +39,32 @@ type Config struct {
 	Store      *store.Store
 	Channels   map[string]channel.Channel // by name; receipts are parsed by them
 	Keys       *Keys
-	Wake       func()                // tells workers and gateways that there is something for them; must not block
-	Logger     *slog.Logger          // neither bodies, addresses nor keys are logged
-	Registerer prometheus.Registerer // nil: requests are not counted
+	Wake       func()                                // tells workers and gateways that something is due; must not block
+	ReadMoved  func(user string, now wire.ReadState) // tells gateways how far a user has read now; must not block; may be nil
+	Logger     *slog.Logger                          // neither bodies, addresses nor keys are logged
+	Registerer prometheus.Registerer                 // nil: requests are not counted
 }
 
 // API serves the paths below /v1/.
 type API struct {
-	store    *store.Store
-	channels map[string]channel.Channel
-	keys     *Keys
-	wake     func()
-	log      *slog.Logger
-	mux      *http.ServeMux
-	huma     huma.API
-	openapi  []byte
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	reports  *prometheus.CounterVec
-	inFlight chan struct{} // holds one for each request
+	store     *store.Store
+	channels  map[string]channel.Channel
+	keys      *Keys
+	wake      func()
+	readMoved func(string, wire.ReadState)
+	log       *slog.Logger
+	mux       *http.ServeMux
+	huma      huma.API
+	openapi   []byte
+	requests  *prometheus.CounterVec
+	seconds   *prometheus.HistogramVec
+	reports   *prometheus.CounterVec
+	inFlight  chan struct{} // holds one for each request
 }
 
 // New makes the API.
 func New(c Config) (*API, error) {
-	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, log: c.Logger, mux: http.NewServeMux(),
+	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, readMoved: c.ReadMoved, log: c.Logger, mux: http.NewServeMux(),
 		inFlight: make(chan struct{}, MaxInFlight)}
 	if err := a.count(c.Registerer); err != nil {
 		return nil, err

@@ -66,7 +66,11 @@ func (a *API) cursors() {
 				return nil, err
 			}
 			r, err := a.store.Read(ctx, user, in.Conv, in.Body.Epoch, in.Body.Seq)
-			return &readOut{wire.ReadState{Conv: in.Conv, Epoch: r.Epoch, Seq: r.Seq, Unread: r.Unread, UnreadMore: r.UnreadMore}}, err
+			state := wire.ReadState{Conv: in.Conv, Epoch: r.Epoch, Seq: r.Seq, Unread: r.Unread, UnreadMore: r.UnreadMore}
+			if err == nil && r.Moved && a.readMoved != nil {
+				a.readMoved(user, state)
+			}
+			return &readOut{state}, err
 		})
 }
 

@@ -77,6 +77,9 @@ func (b *Bus) Run(ctx context.Context, h Handler) {
 	work.Wait()
 }
 
+// RunTelling is Run for a process that hears nothing.
+func (b *Bus) RunTelling(ctx context.Context) { b.notify(ctx) }
+
 // Expect says which senders are alive, by what the database knows of them. One that is silent is caught up with; one that is
 // alive no longer and silent is caught up with for the last time.
 func (b *Bus) Expect(alive []string) { b.heard.expect(b.cfg.Sender, alive, time.Now()) }

@@ -74,9 +74,12 @@ func (s signal) later(ctx context.Context) {
 	}
 }
 
+// usersSlice is of how many users one query reads the memberships.
+const usersSlice = 100
+
 func (h *hub) compareMembers(ctx context.Context, users []*user) {
-	for _, u := range users {
-		if err := h.compareUser(ctx, u); err != nil {
+	for slice := range slices.Chunk(users, usersSlice) {
+		if err := h.compareUsers(ctx, slice); err != nil {
 			if ctx.Err() == nil {
 				h.log.Warn("memberships could not be compared; it is tried again", "error", err)
 				h.walk.later(ctx)
@@ -86,20 +89,41 @@ func (h *hub) compareMembers(ctx context.Context, users []*user) {
 	}
 }
 
-// compareUser compares the seats of a user with the database.
-func (h *hub) compareUser(ctx context.Context, u *user) error {
-	u.mu.Lock()
-	loaded, seated := u.loaded, slices.Clone(u.feeds)
-	u.mu.Unlock()
-	if !loaded {
-		return nil // it is about to be
+// compareUsers compares the seats of users with the database. What they sit in is read before the database is.
+func (h *hub) compareUsers(ctx context.Context, users []*user) error {
+	seated := make(map[*user][]*feed, len(users))
+	var ids []string
+	for _, u := range users {
+		u.mu.Lock()
+		if u.loaded { // the others are about to be
+			seated[u] = slices.Clone(u.feeds)
+			ids = append(ids, u.id)
+		}
+		u.mu.Unlock()
+	}
+	if len(ids) == 0 {
+		return nil
 	}
 	asking, cancel := context.WithTimeout(ctx, queryWait)
-	memberships, err := h.store.MembershipsOf(asking, u.id)
+	all, err := h.store.MembershipsOf(asking, ids...)
 	cancel()
 	if err != nil {
 		return err
 	}
+	memberships := make(map[string][]store.Interval, len(ids))
+	for _, m := range all {
+		memberships[m.User] = append(memberships[m.User], m)
+	}
+	for u, feeds := range seated {
+		if err := h.compareUser(ctx, u, feeds, memberships[u.id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareUser compares the seats of a user with the memberships.
+func (h *hub) compareUser(ctx context.Context, u *user, seated []*feed, memberships []store.Interval) error {
 	var made []string
 	is := make(map[string]bool, len(memberships))
 	for i := range memberships {

@@ -32,9 +32,10 @@ func TestHubPushesInOrder(t *testing.T) {
 	for _, e := range ears {
 		t.Logf("the last event came after %v", e.awaitSeq("c", 3+4*each, caughtUpWithin))
 		e.mu.Lock()
-		for i, seq := range e.seqs("c") {
-			if seq != int64(4+i) {
-				t.Errorf("%s of %s: event %d stands where %d should", e.device, e.user, seq, 4+i)
+		seqs := e.seqs("c") // a wake-up about the first members may have made the feed begin with their joins
+		for i, seq := range seqs {
+			if seqs[0] > 4 || seq != seqs[0]+int64(i) {
+				t.Errorf("%s of %s got %v", e.device, e.user, seqs)
 				break
 			}
 		}

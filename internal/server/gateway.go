@@ -10,13 +10,14 @@ import (
 
 	"github.com/tidings-project/tidings/internal/bus"
 	"github.com/tidings-project/tidings/internal/gateway"
+	"github.com/tidings-project/tidings/internal/wire"
 	"github.com/tidings-project/tidings/outbox"
 )
 
 // newGateway makes the gateway with a bus of its own. It also hears what wakes the workers, because an application that posts a message
 // wakes by the same call.
 func (s *Server) newGateway(registry *prometheus.Registry) (*gateway.Gateway, error) {
-	id := gatewayID()
+	id := processID("gateway")
 	c := s.cfg
 	g, err := gateway.New(gateway.Config{Store: s.store, Verifier: s.tokens, ID: id,
 		Bus:     bus.New(bus.Config{Conn: s.store.Pool().Config().ConnConfig, Sender: id, Also: outbox.WakeChannel, Log: s.log}),
@@ -28,12 +29,17 @@ func (s *Server) newGateway(registry *prometheus.Registry) (*gateway.Gateway, er
 	return g, nil
 }
 
-// gatewayID names a gateway for people and is new with each start, so that what another process had under it is never taken for its own.
-func gatewayID() string {
+// readMoved tells the user's devices how far the user has read by HTTP.
+func (s *Server) readMoved(user string, now wire.ReadState) {
+	s.telling.Tell(bus.Item{Cursor: &bus.Cursor{User: user, Conv: now.Conv, Epoch: now.Epoch, Read: now.Seq, Unread: now.Unread, More: now.UnreadMore}})
+}
+
+// processID names a part of this process for people and is new with each start, so that what another process had under it is never taken for its own.
+func processID(part string) string {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "gateway"
+		host = "host"
 	}
 	host, _, _ = strings.Cut(host, ".")
-	return fmt.Sprintf("%.40s-%d-%s", host, os.Getpid(), rand.Text()[:8])
+	return fmt.Sprintf("%s-%.40s-%d-%s", part, host, os.Getpid(), rand.Text()[:8])
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidings-project/tidings/dispatch"
 	"github.com/tidings-project/tidings/internal/api"
+	"github.com/tidings-project/tidings/internal/bus"
 	"github.com/tidings-project/tidings/internal/gateway"
 	"github.com/tidings-project/tidings/internal/store"
 	"github.com/tidings-project/tidings/internal/token"
@@ -34,6 +35,7 @@ type Server struct {
 	wakes   *wakes
 	tokens  *token.Verifier  // nil: none are accepted
 	gateway *gateway.Gateway // nil without the role
+	telling *bus.Bus         // of the API, to tell gateways, its own process's too; nil without the role
 
 	worker        *dispatch.Worker // nil without the role
 	closeChannels func()
@@ -93,7 +95,8 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 	keys.Tokens = s.tokens
 	mux := http.NewServeMux()
 	if cfg.is(RoleAPI) {
-		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, Logger: log, Registerer: registry})
+		s.telling = bus.New(bus.Config{Conn: s.store.Pool().Config().ConnConfig, Sender: processID("api"), Log: log})
+		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, ReadMoved: s.readMoved, Logger: log, Registerer: registry})
 		if err != nil {
 			return nil, err
 		}
@@ -158,6 +161,9 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, len(s.servers)+1) // one from each that can fail
 	var helpers, serving, calling sync.WaitGroup
 	helpers.Go(func() { s.wakes.run(working) })
+	if s.telling != nil {
+		helpers.Go(func() { s.telling.RunTelling(working) })
+	}
 	if s.tokens != nil {
 		helpers.Go(func() { s.tokens.Run(working) })
 	}

@@ -134,10 +134,12 @@ const renewLeaseSQL = `INSERT INTO tidings.gateway AS g (gateway_id, lease_until
 	ON CONFLICT (gateway_id) DO UPDATE SET lease_until = excluded.lease_until, draining = excluded.draining`
 
 // RenewLease makes a gateway's lease end after the given time from now, by the database's clock. A gateway that was swept gets its row
-// again, but not its routes.
+// again, but not its routes. It is given up after a third of the lease, so that a connection that hangs does not cost the whole of it.
 func (s *Store) RenewLease(ctx context.Context, gateway string, lease time.Duration, draining bool) error {
-	_, err := s.changed(ctx, "renew a gateway's lease", renewLeaseSQL, pgx.NamedArgs{"gateway": gateway, "lease_ms": lease.Milliseconds(), "draining": draining})
-	return err
+	return s.writeWithin(ctx, min(lease/3, commitTimeout), "renew a gateway's lease", func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, renewLeaseSQL, pgx.NamedArgs{"gateway": gateway, "lease_ms": lease.Milliseconds(), "draining": draining})
+		return err
+	})
 }
 
 // endGatewaySQL deletes a gateway by primary key and its routes through route_gateway, in the order of their keys.

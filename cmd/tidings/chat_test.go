@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/internal/bus"
+	"github.com/tidings-project/tidings/internal/gateway"
+	"github.com/tidings-project/tidings/internal/localpg/pgtest"
+	"github.com/tidings-project/tidings/internal/store"
+	"github.com/tidings-project/tidings/internal/token"
+)
+
+const chatSecret = "a secret of the tests, of 32 bytes or more"
+
+// chatGateway is a gateway with the conversation c-g of u-ana and u-ben.
+func chatGateway(t *testing.T) (url string) {
+	t.Helper()
+	st := store.New(pgtest.New(t))
+	if err := st.EnsureLineage(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.CreateConversation(t.Context(), store.Conversation{Conv: "c-g", Members: []string{"u-ana", "u-ben"}}); err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := token.New(token.Config{HS256Secret: []byte(chatSecret), Audience: "tidings"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Config{Store: st, Verifier: verifier, ID: "gw-1", DrainFor: 50 * time.Millisecond, CloseWait: time.Second,
+		Bus: bus.New(bus.Config{Conn: st.Pool().Config().ConnConfig, Sender: "gw-1"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { g.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		server.Close()
+	})
+	for deadline := time.Now().Add(20 * time.Second); g.Ready() != nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the gateway does not serve")
+		}
+	}
+	return server.URL
+}
+
+func chat(t *testing.T, url, user, conv, in string) (stdout, stderr string, err error) {
+	t.Helper()
+	text, err := token.IssueHS256([]byte(chatSecret), "tidings", token.Claims{User: user, Issued: time.Now(), Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out, notes bytes.Buffer
+	c := chatCmd{URL: url, Token: text, Conv: conv, Last: 50, Wait: 20 * time.Second, in: strings.NewReader(in)}
+	err = c.Run(&env{ctx: ctx, stdout: &out, stderr: &notes})
+	return out.String(), notes.String(), err
+}
+
+func TestChatFromAScript(t *testing.T) {
+	url := chatGateway(t)
+	out, notes, err := chat(t, url, "u-ana", "c-g", "hello\nan \x1b[31mescape\n/quit\nnever\n")
+	if err != nil {
+		t.Fatalf("%v; %s%s", err, out, notes)
+	}
+	out, notes, err = chat(t, url, "u-ben", "c-g", "hi ana\n")
+	if err != nil || !strings.Contains(out, "3 u-ana: hello\n4 u-ana: an \uFFFD[31mescape\n5 u-ben: hi ana\n") || strings.Contains(out, "never") {
+		t.Fatalf("%v; %s%s", err, out, notes)
+	}
+	if _, _, err := chat(t, url, "u-eve", "c-g", "let me in\n"); tidings.ErrorCode(err) != tidings.NotMember {
+		t.Fatalf("a stranger is told %v", err)
+	}
+}
+
+func TestDeviceOfAToken(t *testing.T) {
+	made := func(claims string) string { return "h." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".s" }
+	for text, want := range map[string]string{made(`{"sub":"u-ana","did":"phone"}`): "phone", made(`{"sub":"u-ana"}`): "u-ana-chat", "no token": "chat", "a.%%.b": "chat"} {
+		if got := deviceOf(text); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
