@@ -54,7 +54,7 @@ func seedCrowd(ctx context.Context, pool *pgxpool.Pool, name string, conversatio
 	if err == nil {
 		_, err = pool.Exec(ctx, seed, name, conversations, c.senders)
 	}
-	if err == nil {
+	if err == nil && c.receivers > 0 {
 		_, err = pool.Exec(ctx, seedReceiverSQL, name, conversations, c.receivers)
 	}
 	if err != nil {
@@ -107,7 +107,8 @@ type sends struct {
 	alone                   *store.Store
 	alonePool               *pgxpool.Pool
 	runs                    int
-	batch                   int // messages of the gateway's batches under the load of 64 senders
+	batch                   int    // messages of the gateway's batches under the load of 64 senders
+	during                  func() // runs beside the next load; may be nil
 }
 
 func (b *bench) measureSends(ctx context.Context, p *programs) (err error) {
@@ -233,7 +234,12 @@ func (m *sends) load(g *process, crowd string, window, convs int, rate float64) 
 		return got, use, err
 	}
 	m.runs++
+	var beside sync.WaitGroup
+	if m.during != nil {
+		beside.Go(m.during)
+	}
 	err = m.client.ask("Send", send{Run: fmt.Sprintf("run%d", m.runs), Conversations: convs, Window: window, Receipts: 1, Seconds: *chatSeconds, Rate: rate, Body: *chatBody}, &got)
+	beside.Wait()
 	if err != nil {
 		return got, use, errors.Join(err, errors.New(g.said.String()))
 	}
@@ -371,12 +377,10 @@ func (m *sends) report() {
 func (m *sends) profile(p *programs, file string) error {
 	var profile []byte
 	var failed error
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	m.during = func() {
 		profile, failed = m.gateway.get(fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(*chatSeconds-1))))
-	})
+	}
 	got, use, err := m.load(m.gateway, "spread", 1, *chatConvs, 0)
-	wg.Wait()
 	if err := errors.Join(err, failed); err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}

@@ -36,6 +36,9 @@ func idleConnections(t *lab.T) {
 			sockets[i] = n.socket(fmt.Sprint("u-", i), "d")
 		}
 	})
+	if c.Failed() {
+		return
+	}
 	c.Equal("connections", idle, int(n.metric(connections)))
 	c.Figure("memory per idle connection", float64(n.resident()-before)/idle, "B")
 	c.Figure("memory of the process with 2 000 idle connections", float64(n.resident()), "B")

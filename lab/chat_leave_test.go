@@ -49,8 +49,8 @@ func noPushAfterLeave(t *lab.T) {
 		ben.event(conv, 4)
 		c.Fault(c.unheard("the removal of a member from "+conv, func() { c.Equal(conv+": left at", 5, a.leave(conv, "cy")) }))
 		c.Equal(conv+": told of it so far", 0, len(cy.received("left"))-i)
-		sender.say(conv, "m-6", secret)
-		ana.say(conv, "m-7", secret)
+		sender.say(conv, "m-6", private)
+		ana.say(conv, "m-7", private)
 		ben.event(conv, 7)
 		cy.event("c-marker", ana.say("c-marker", conv, "after all that"))
 		c.Equal(conv+": pushed", []int64{3, 4, 5}, cy.pushed(conv))
@@ -75,7 +75,7 @@ func noPushAfterLeave(t *lab.T) {
 	cy.await("the last leave", soon, func(f frame) bool {
 		return f.t() == "left" && f.str("conv") == "c-race" && f.num("seq") == one[int64](c.scene, `SELECT max(leave_seq) FROM tidings.member WHERE conv_id = 'c-race' AND user_id = 'cy'`)
 	})
-	last := ana.say("c-race", "m-last", secret)
+	last := ana.say("c-race", "m-last", private)
 	ben.event("c-race", last)
 	cy.event("c-marker", ana.say("c-marker", "c-race", "after all that"))
 
@@ -91,7 +91,7 @@ func noPushAfterLeave(t *lab.T) {
 		(SELECT FROM tidings.member m WHERE m.conv_id = e.conv_id AND m.user_id = 'cy' AND e.seq BETWEEN m.join_seq AND m.leave_seq)`)
 	c.Examined("pushes in races", len(cy.pushed("c-race")))
 	c.Examined("events outside the membership", int(hidden))
-	c.Equal("secrets in all that cy was told", 0, mentions(secret, cy.heard()))
+	c.Equal("secrets in all that cy was told", 0, mentions(private, cy.heard()))
 }
 
 // countConv counts the frames about a conversation.

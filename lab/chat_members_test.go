@@ -29,8 +29,8 @@ func init() {
 	})
 }
 
-// secret is in every message that the user of a check must not get.
-const secret = "not for you"
+// private is in every message that the user of a check must not get.
+const private = "not for you"
 
 // paths reads a conversation by every path as the peer's user, and records that each gives the same seqs and reasons, and no word of
 // what is secret. It returns one of these views.
@@ -46,7 +46,7 @@ func (c *chat) paths(p *peer, n *node, conv string, seqs []int64, withheld []str
 		v = c.read(x.ask, x.limit)
 		c.Equal(conv+" by "+x.what+": seqs", seqs, v.seqs)
 		c.Equal(conv+" by "+x.what+": withheld", withheld, v.withheld)
-		c.Equal(conv+" by "+x.what+": secrets", 0, mentions(secret, v.text))
+		c.Equal(conv+" by "+x.what+": secrets", 0, mentions(private, v.text))
 		c.Examined("pages", v.pages)
 	}
 	visible := map[int64]string{}
@@ -63,12 +63,12 @@ func (c *chat) paths(p *peer, n *node, conv string, seqs []int64, withheld []str
 	}
 	got, text := c.fetches(p, n, conv, last)
 	c.Equal(conv+" by fetch", want, got)
-	c.Equal(conv+" by fetch: secrets", 0, mentions(secret, text))
+	c.Equal(conv+" by fetch: secrets", 0, mentions(private, text))
 	c.Equal(conv+": pushed", 0, outside(p.pushed(conv), visible))
-	c.Equal("secrets in all that "+p.dev+" was told", 0, mentions(secret, p.heard()))
+	c.Equal("secrets in all that "+p.dev+" was told", 0, mentions(private, p.heard()))
 	c.Examined("fetches", len(got))
 	c.Examined("pushes", len(p.received("event")))
-	c.Examined("secrets in the log", int(one[int64](c.scene, `SELECT count(*) FROM tidings.event WHERE conv_id = $1 AND body LIKE '%' || $2 || '%'`, conv, secret)))
+	c.Examined("secrets in the log", int(one[int64](c.scene, `SELECT count(*) FROM tidings.event WHERE conv_id = $1 AND body LIKE '%' || $2 || '%'`, conv, private)))
 	return v
 }
 
@@ -106,7 +106,7 @@ func joinNoPriorHistory(t *lab.T) {
 	ana, ben, cy := a.device("ana", "ana-1"), b.device("ben", "ben-1"), b.device("cy", "cy-1")
 	for _, conv := range []string{"c-known", "c-new"} {
 		for i := 3; i <= 6; i++ {
-			ana.say(conv, fmt.Sprint("m-", i), secret)
+			ana.say(conv, fmt.Sprint("m-", i), private)
 		}
 		if conv == "c-known" {
 			ben.event(conv, 6) // the gateway that cy is at has it
@@ -139,8 +139,8 @@ func leaveClosesInterval(t *lab.T) {
 	cy.event("c-1", 5)
 	c.Equal("left at", 6, a.leave("c-1", "cy"))
 	c.Equal("told that it left: seq", 6, cy.await("left", soon, func(f frame) bool { return f.t() == "left" && f.str("conv") == "c-1" }).num("seq"))
-	ana.say("c-1", "m-7", secret)
-	ana.say("c-1", "m-8", secret)
+	ana.say("c-1", "m-7", private)
+	ana.say("c-1", "m-8", private)
 	ben.event("c-1", 8)
 	cy.event("c-marker", ana.say("c-marker", "m-1", "after all that"))
 	c.Equal("pushed", []int64{4, 5, 6}, cy.pushed("c-1"))
@@ -181,7 +181,7 @@ func leaveClosesInterval(t *lab.T) {
 		}
 	}
 	c.Equal("hints beyond the leave", 0, beyond)
-	c.Equal("secrets in all that cy was told", 0, mentions(secret, cy.heard()))
+	c.Equal("secrets in all that cy was told", 0, mentions(private, cy.heard()))
 }
 
 func rejoinGapStaysHidden(t *lab.T) {
@@ -193,7 +193,7 @@ func rejoinGapStaysHidden(t *lab.T) {
 	cy.event("c-1", 4)
 	c.Equal("left at", 5, a.leave("c-1", "cy"))
 	for i := 6; i <= 8; i++ {
-		ana.say("c-1", fmt.Sprint("m-", i), secret)
+		ana.say("c-1", fmt.Sprint("m-", i), private)
 	}
 	ben.event("c-1", 8)
 	c.Equal("back at", 9, b.join("c-1", "cy"))

@@ -13,7 +13,7 @@ import (
 func init() {
 	lab.Register(lab.Check{
 		ID: "05-heartbeat-timeout",
-		Expect: "with a ping each second: a device that does not answer is closed with 4003 within 3 s, one behind a dead network has no route within 9 s " +
+		Expect: "with a ping each second: a device that does not answer is closed with 4003 within 4 s, one behind a dead network has no route within 10 s " +
 			"(the close frame is waited for 5 s); one that answers lives",
 		Run: heartbeatTimeout,
 	})
@@ -48,13 +48,13 @@ func heartbeatTimeout(t *lab.T) {
 	c.Fault(receipt)
 
 	code := ana.closed(soon).num("close")
-	c.Within("until the silent one is closed", 3*time.Second, time.Since(began))
+	c.Within("until the silent one is closed", 4*time.Second, time.Since(began))
 	c.Equal("close code of the silent one", 4003, code)
 	ana.drop() // as who sees a close frame does
 	c.Until("the route of the silent one is gone", soon, func() bool { return len(c.routes("ana")) == 0 })
-	c.Within("until its route is gone", 4*time.Second, time.Since(began))
+	c.Within("until its route is gone", 5*time.Second, time.Since(began))
 	c.Until("the route of the one behind the dead network is gone", soon, func() bool { return len(c.routes("cid")) == 0 })
-	c.Within("until the route of the one behind the dead network is gone", 9*time.Second, time.Since(began))
+	c.Within("until the route of the one behind the dead network is gone", 10*time.Second, time.Since(began))
 	proof := ""
 	if pings := len(ana.received("ping")); pings > 0 {
 		proof = fmt.Sprintf("%d pings reached it", pings)
@@ -88,6 +88,7 @@ func oldCloseKeepsNewRoute(t *lab.T) {
 	newer := b.device("ana", "ana-1")
 	now = c.routes("ana")
 	c.Equal("at one gateway the older is closed with", 4404, fresh.closed(soon).num("close"))
+	fresh.drop()
 	marker := b.device("eve", "eve-1")
 	c.Until("the older is closed at its gateway", soon, func() bool { return b.metric(connections) == 3 })
 	marker.drop()

@@ -22,14 +22,13 @@ func init() {
 	})
 }
 
-const queueBytes = 256 << 10 // of events that wait for one receiver (docs/protocol.md names the code 4002)
+const queueBytes = 256 << 10 // of events that wait for one receiver at most
 
 // slow is a receiver that was disconnected because it did not read.
 type slow struct {
-	c    *chat
-	n    *node
-	got  []int64 // the seqs of the events that it found in its socket when it read at last
-	code int     // of the close frame behind them
+	c   *chat
+	n   *node
+	got []int64 // the seqs of the events that it found in its socket when it read at last
 }
 
 // slowReceiver has sid stop reading while ana sends and ben receives, until the gateway has disconnected sid.
@@ -37,9 +36,7 @@ func slowReceiver(t *lab.T) slow {
 	c := newChat(t)
 	n := c.node("n1", with("TIDINGS_GATEWAY_RATE", "10000"))
 	n.conversation("c-1", "ana", "ben", "sid")
-	s := n.knock()
-	s.text(frame{"t": "hello", "rid": "hello", "token": token("sid"), "device": "sid-1", "install": "sid-1-install"})
-	c.Equal("sid is connected", "welcome", s.next().t())
+	s := n.socket("sid", "sid-1")
 	ana, ben := n.device("ana", "ana-1"), n.device("ben", "ben-1")
 
 	const cut = `tidings_gateway_closes_total{code="4002"}`
@@ -95,7 +92,7 @@ func slowReceiver(t *lab.T) slow {
 
 	c.Equal("ana's and ben's connections live", []string{"conversations", "conversations"},
 		[]string{ana.ask(frame{"t": "conversations"}).t(), ben.ask(frame{"t": "conversations"}).t()})
-	return slow{c, n, got, code}
+	return slow{c, n, got}
 }
 
 func slowReceiverRecovers(t *lab.T) {

@@ -68,18 +68,17 @@ func compressionBomb(t *lab.T) {
 		}
 		c.Must("make a bomb", w.Close())
 	}
-	var frame1, body bytes.Buffer
-	deflate, err := flate.NewWriter(&frame1, flate.BestCompression)
+	var deflated, gzipped bytes.Buffer
+	deflate, err := flate.NewWriter(&deflated, flate.BestCompression)
 	c.Must("make a bomb", err)
 	bomb(deflate)
-	bomb(gzip.NewWriter(&body))
-	c.True("a bomb fits into a frame", frame1.Len() < maxFrame)
-	forced := masked(0xc1, frame1.Bytes()) // RSV1: compressed (RFC 7692, section 6)
+	bomb(gzip.NewWriter(&gzipped))
+	c.True("a bomb fits into a frame", deflated.Len() < maxFrame)
+	forced := masked(0xc1, deflated.Bytes()) // RSV1: compressed (RFC 7692, section 6)
 
 	s := n.knock("Sec-WebSocket-Extensions", "permessage-deflate; client_max_window_bits; server_max_window_bits=15, permessage-bzip2, x-webkit-deflate-frame")
 	c.Equal("who offers compression gets", []string{"101", ""}, []string{fmt.Sprint(s.answer.StatusCode), s.answer.Header.Get("Sec-WebSocket-Extensions")})
 	before := n.resident()
-	refused := 0
 	c.Together("frames that inflate", 4, func(i int) {
 		for j := i; j < frames; j += 4 {
 			s := n.knock("Sec-WebSocket-Extensions", "permessage-deflate")
@@ -93,15 +92,16 @@ func compressionBomb(t *lab.T) {
 			}
 		}
 	})
+	refused := 0
 	for i := range bodies {
-		a := n.http(http.MethodPut, fmt.Sprint("/v1/conversations/c-1/messages/m-", i), body.Bytes(), "Authorization", "Bearer "+token("ana"), "Content-Encoding", "gzip")
+		a := n.http(http.MethodPut, fmt.Sprint("/v1/conversations/c-1/messages/m-", i), gzipped.Bytes(), "Authorization", "Bearer "+token("ana"), "Content-Encoding", "gzip")
 		if a.status/100 == 4 {
 			refused++
 		}
 	}
 	grown := n.resident() - before
 	c.Fault(fault.New("compressed bytes", "the gateway and the API",
-		fmt.Sprintf("%d frames of %d bytes and %d bodies of %d bytes were sent; each inflates to %d MiB", frames, frame1.Len(), bodies, body.Len(), inflated/mib)))
+		fmt.Sprintf("%d frames of %d bytes and %d bodies of %d bytes were sent; each inflates to %d MiB", frames, deflated.Len(), bodies, gzipped.Len(), inflated/mib)))
 	c.Equal("compressed bodies refused", bodies, refused)
 	c.Equal("head of the log", 1, c.head("c-1"))
 	c.True("memory grown by less than 48 MiB", grown < 48*mib)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	_ "net/http/pprof"
 	"os"
@@ -24,5 +25,9 @@ func init() {
 		runtime.ReadMemStats(&m)
 		_ = json.NewEncoder(w).Encode(map[string]uint64{"heap": m.HeapAlloc, "stack": m.StackInuse, "goroutines": uint64(runtime.NumGoroutine())})
 	})
-	go func() { _ = http.ListenAndServe(addr, mux) }() // ends with the process
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		panic(err)
+	}
+	go func() { _ = http.Serve(l, mux) }() // ends with the process
 }

@@ -3,9 +3,14 @@ package wire
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/tidings-project/tidings"
 )
+
+// defaultRetryAfter is the pause that a refusal asks for which may be repeated, when nothing better is known: without one a client
+// that does as it is told would ask as fast as it can.
+const defaultRetryAfter = time.Second
 
 // AppendError writes the reply of a refusal to the request rid of the type t; both may be empty when they could not be read. An
 // error without a code of tidings.Codes is INTERNAL, and of such one nothing is told.
@@ -34,8 +39,11 @@ func AppendError(dst []byte, rid, t string, err error) []byte {
 		dst = appendText(dst, "stored", stored)
 	}
 	dst = appendText(dst, "retry", info.Retry)
-	if e.RetryAfter > 0 {
-		dst = appendInt(dst, "retry_after_ms", max(1, e.RetryAfter.Milliseconds()))
+	if after := e.RetryAfter; after > 0 || info.Retry == "same" {
+		if after == 0 {
+			after = defaultRetryAfter
+		}
+		dst = appendInt(dst, "retry_after_ms", max(1, after.Milliseconds()))
 	}
 	ahead := code == tidings.CursorAhead
 	if e.Epoch != 0 || ahead || code == tidings.EpochChanged {

@@ -200,9 +200,9 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		"without a code": {TypeSend, secret,
-			`{"t":"error","rid":"7","code":"INTERNAL","message":"A defect of the server.","stored":"unknown","retry":"same"}`},
+			`{"t":"error","rid":"7","code":"INTERNAL","message":"A defect of the server.","stored":"unknown","retry":"same","retry_after_ms":1000}`},
 		"an unknown code": {TypeSend, &tidings.Error{Code: "BUSY", Message: "psst"},
-			`{"t":"error","rid":"7","code":"INTERNAL","message":"A defect of the server.","stored":"unknown","retry":"same"}`},
+			`{"t":"error","rid":"7","code":"INTERNAL","message":"A defect of the server.","stored":"unknown","retry":"same","retry_after_ms":1000}`},
 		"wrapped": {TypeSync, fmt.Errorf("sync: %w", &tidings.Error{Code: tidings.RateLimited, Message: "slow down", RetryAfter: time.Microsecond}),
 			`{"t":"error","rid":"7","code":"RATE_LIMITED","message":"slow down","stored":"unchanged","retry":"same","retry_after_ms":1}`},
 		"quoting another": {TypeSend, tidings.Errorf(tidings.TooLarge, "message 1: %w", tidings.Errorf(tidings.TooLarge, "body is long")),
