@@ -61,7 +61,7 @@ func (b *bench) measureFanOut(ctx context.Context, p *programs) error {
 		return err
 	}
 	// One sender, and the receivers as further members.
-	if err := seedCrowd(ctx, pool, "fan", 1, crowd{senders: 1}); err != nil {
+	if err := seedCrowd(ctx, pool, "fan", crowd{senders: 1, fewer: *chatConvs}); err != nil {
 		return err
 	}
 	if _, err := pool.Exec(ctx, `INSERT INTO tidings.member (conv_id, user_id, join_seq) SELECT 'fan-0', 'fan-r-' || n, 1 FROM generate_series(0, $1::int - 1) n`, *chatMembers); err != nil {

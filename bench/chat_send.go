@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,67 +19,7 @@ import (
 	"github.com/tidings-project/tidings/internal/store"
 )
 
-// Crowds of users, each with conversations of its own, NAME-0, NAME-1, …, in which receiver NAME-r-(n mod receivers) is a member.
-//
-// In "spread" and "wide" a conversation has one sender; in "single" one user sends to all of them. In "crowd" all 64 senders are members of
-// each and get its messages, too: it has the fan-out of one conversation of 64 people, spread over many.
-var crowds = map[string]crowd{
-	"spread": {senders: 64, receivers: 64},
-	"wide":   {senders: 512, receivers: 64},
-	"single": {senders: 1, receivers: 64},
-	"crowd":  {senders: 64, receivers: 1, everybody: true},
-}
-
-type crowd struct {
-	senders, receivers int
-	everybody          bool // every sender is a member of every conversation
-}
-
-const (
-	seedConversationsSQL = `INSERT INTO tidings.conversation (conv_id, epoch) SELECT $1 || '-' || n, (SELECT generation FROM tidings.lineage) FROM generate_series(0, $2::int - 1) n`
-	seedSenderSQL        = `INSERT INTO tidings.member (conv_id, user_id, join_seq) SELECT $1 || '-' || n, $1 || '-s-' || n % $3::int, 1 FROM generate_series(0, $2::int - 1) n`
-	seedSendersSQL       = `INSERT INTO tidings.member (conv_id, user_id, join_seq) SELECT $1 || '-' || n, $1 || '-s-' || s, 1 FROM generate_series(0, $2::int - 1) n, generate_series(0, $3::int - 1) s`
-	seedReceiverSQL      = `INSERT INTO tidings.member (conv_id, user_id, join_seq) SELECT $1 || '-' || n, $1 || '-r-' || n % $3::int, 1 FROM generate_series(0, $2::int - 1) n`
-)
-
-// seedCrowd makes the conversations of a crowd, as they are before anything was said in them.
-func seedCrowd(ctx context.Context, pool *pgxpool.Pool, name string, conversations int, c crowd) error {
-	seed := seedSenderSQL
-	if c.everybody {
-		seed = seedSendersSQL
-	}
-	_, err := pool.Exec(ctx, seedConversationsSQL, name, conversations)
-	if err == nil {
-		_, err = pool.Exec(ctx, seed, name, conversations, c.senders)
-	}
-	if err == nil && c.receivers > 0 {
-		_, err = pool.Exec(ctx, seedReceiverSQL, name, conversations, c.receivers)
-	}
-	if err != nil {
-		return fmt.Errorf("seed %s: %w", name, err)
-	}
-	return nil
-}
-
-// chatDatabase makes a database with a lineage and the conversations of all crowds.
-func (b *bench) chatDatabase(ctx context.Context, name string) (*pgxpool.Pool, string, error) {
-	pool, url, err := b.database(ctx, name, true)
-	if err != nil {
-		return nil, "", err
-	}
-	if err := store.New(pool).EnsureLineage(ctx); err != nil {
-		return nil, "", err
-	}
-	for name, c := range crowds {
-		if err := seedCrowd(ctx, pool, name, *chatConvs, c); err != nil {
-			return nil, "", err
-		}
-	}
-	_, err = pool.Exec(ctx, "VACUUM ANALYZE")
-	return pool, url, err
-}
-
-// load, send and sent are what the client program takes and answers; see client/send.go.
+// connect, send and sent are what the client program takes and answers; see client/send.go.
 type (
 	connect struct {
 		Addr, Protocol, Secret string
@@ -113,15 +51,15 @@ type sends struct {
 
 func (b *bench) measureSends(ctx context.Context, p *programs) (err error) {
 	m := &sends{bench: b}
-	_, url, err := b.chatDatabase(ctx, "chat")
+	_, url, err := b.chatDatabase(ctx, "chat", slices.Collect(maps.Keys(crowds))...)
 	if err != nil {
 		return err
 	}
-	_, singleURL, err := b.chatDatabase(ctx, "chat_single")
+	_, singleURL, err := b.chatDatabase(ctx, "chat_single", "spread")
 	if err != nil {
 		return err
 	}
-	if m.alonePool, _, err = b.chatDatabase(ctx, "chat_alone"); err != nil {
+	if m.alonePool, _, err = b.chatDatabase(ctx, "chat_alone", "spread", "single"); err != nil {
 		return err
 	}
 	if m.gateway, err = startGateway(p, url); err != nil {
@@ -188,7 +126,7 @@ func (m *sends) round(ctx context.Context, counts bool) error {
 		{"512 senders over many", "wide", m.gateway, 1, *chatConvs},
 		{"64 on their way from one, over many", "single", m.gateway, 64, *chatConvs},
 		{"64 on their way from one, to one", "single", m.gateway, 64, 1},
-		{"64 members over many", "crowd", m.gateway, 1, *chatConvs},
+		{"64 members over many", "crowd", m.gateway, 1, crowds["crowd"].conversations()},
 		{"64 members in one", "crowd", m.gateway, 1, 1},
 		{"single sender", "single", m.gateway, 1, *chatConvs},
 	} {
@@ -371,33 +309,4 @@ func (m *sends) report() {
 	m.ratio("chat_hot_to_spread_64_members", names[6], names[5])
 	m.ratio("chat_single_to_post_v1", "single sender p50", "post_v1 p50")
 	fmt.Printf("ratio chat_p99_at_half_rate_ms %.2f\n", m.median("half the rate p99"))
-}
-
-// profile writes where the gateway's processor time goes under the load of 64 senders.
-func (m *sends) profile(p *programs, file string) error {
-	var profile []byte
-	var failed error
-	m.during = func() {
-		profile, failed = m.gateway.get(fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(*chatSeconds-1))))
-	}
-	got, use, err := m.load(m.gateway, "spread", 1, *chatConvs, 0)
-	if err := errors.Join(err, failed); err != nil {
-		return fmt.Errorf("profile: %w", err)
-	}
-	raw := filepath.Join(p.dir, "cpu.pprof")
-	if err := os.WriteFile(raw, profile, 0o600); err != nil {
-		return err
-	}
-	out := fmt.Sprintf("The gateway under 64 senders: %.0f messages/s, %.1f µs of its processor time for each, %.1f of PostgreSQL's.\n", got.PerSecond, use.gateway, use.postgres)
-	for _, order := range [][]string{{"-top", "-nodecount=40"}, {"-top", "-cum", "-nodecount=60"}} {
-		top, err := exec.Command("go", append(append([]string{"tool", "pprof"}, order...), p.tidings, raw)...).Output()
-		if err != nil {
-			return fmt.Errorf("read the profile: %w", err)
-		}
-		kept := slices.DeleteFunc(strings.SplitAfter(string(top), "\n"), func(line string) bool { // what differs with each build and run
-			return strings.HasPrefix(line, "File:") || strings.HasPrefix(line, "Build ID:") || strings.HasPrefix(line, "Time:")
-		})
-		out += "\n" + strings.Join(kept, "")
-	}
-	return os.WriteFile(file, []byte(out), 0o644)
 }

@@ -60,6 +60,8 @@ func TestCutConnectionsLoseAndRepeatNothing(t *testing.T) {
 		clients, logs = append(clients, c), append(logs, all)
 	}
 	const n = 60
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	var sending sync.WaitGroup
 	for _, c := range clients {
 		sending.Go(func() {
@@ -70,12 +72,12 @@ func TestCutConnectionsLoseAndRepeatNothing(t *testing.T) {
 					return
 				}
 				if i%4 == 0 {
-					if _, err := p.Wait(t.Context()); err != nil {
+					if _, err := p.Wait(ctx); err != nil {
 						t.Error(err)
 					}
 				}
 			}
-			if err := c.Flush(t.Context()); err != nil {
+			if err := c.Flush(ctx); err != nil {
 				t.Error(err)
 			}
 		})
@@ -92,8 +94,15 @@ func TestCutConnectionsLoseAndRepeatNothing(t *testing.T) {
 			ended := 0
 			for _, all := range logs {
 				for _, u := range all.updates() {
-					if _, ok := u.(client.Ended); ok {
+					switch u := u.(type) {
+					case client.Ended:
 						ended++
+					case client.Connection:
+						if u.State == client.Stopped {
+							t.Errorf("a client has stopped: %+v", u)
+							cancel()
+							return
+						}
 					}
 				}
 			}

@@ -225,6 +225,10 @@ func (s *script) accept(name string, arg object) {
 	s.mu.Unlock()
 	s.work.Go(func() { s.read(conn) })
 	s.step(name, "expect", object{"t": "hello", "device": "d-1", "install": "i-1", "token": "a token"})
+	if arg["lost"] == true {
+		s.step(name, "cut", nil)
+		return
+	}
 	if e, ok := arg["error"].(object); ok {
 		s.step(name, "reply", e)
 		return

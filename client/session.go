@@ -69,11 +69,13 @@ type ending struct {
 	hint  time.Duration // the server's; 0: none
 	lived time.Duration // since the welcome; 0: it never came
 	fatal bool          // the same would happen again
+	ghost bool          // the hello was said, and nobody knows whether the server will take it
 }
 
 // run connects again and again until the client is closed.
 func (c *Client) run() {
 	refused := false // the token of the last connection
+	var ghosts []time.Time
 	for tries := 0; ; {
 		end := c.connect()
 		if c.ctx.Err() != nil {
@@ -85,6 +87,16 @@ func (c *Client) run() {
 		}
 		if end.lived > stable {
 			tries = 0
+		}
+		if end.ghost {
+			ghosts = append(ghosts, time.Now())
+		}
+		for len(ghosts) > 0 && time.Since(ghosts[0]) > c.cfg.RequestTimeout {
+			ghosts = ghosts[1:]
+		}
+		if end.code == wire.CloseReplaced && len(ghosts) > 0 {
+			// The newer connection of this device may be an older one of ours: its hello was taken after that of this one.
+			ghosts, end.code = ghosts[1:], wire.CloseLostLease
 		}
 		again := end.code == wire.CloseToken && !refused // the source may have a better one
 		refused = end.code == wire.CloseToken
@@ -189,8 +201,11 @@ func (c *Client) ended(s *session, read, written error) ending {
 	}
 	end := ending{err: read}
 	var closed *websocket.CloseError
+	if errors.As(read, &closed) && closed.Code == websocket.CloseAbnormalClosure {
+		closed = nil // the library's word for an end without a close frame
+	}
 	switch {
-	case errors.As(read, &closed):
+	case closed != nil:
 		end.code = closed.Code
 	case s.fault != nil:
 		end.err = s.fault
@@ -212,6 +227,7 @@ func (c *Client) ended(s *session, read, written error) ending {
 	if s.greeted {
 		end.lived = time.Since(s.began)
 	}
+	end.ghost = !s.greeted && s.refusal == nil && end.code == 0
 	if !s.drainAt.IsZero() {
 		end.hint = max(time.Until(s.drainAt), time.Millisecond)
 	}

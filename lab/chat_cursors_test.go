@@ -51,11 +51,11 @@ func (n *node) ack(user, device, install string, seq int64) answer {
 
 func perDeviceDelivered(t *lab.T) {
 	c, n := cursors(t, 20)
-	one, two := n.device("ben", "ben-1"), n.device("ben", "ben-2")
-	c.Equal("ben-1 acks 5", 5, one.ask(cursorTo("ack", 5)).num("seq"))
-	c.Equal("ben-2 acks 12", 12, two.ask(cursorTo("ack", 12)).num("seq"))
+	first, second := n.device("ben", "ben-1"), n.device("ben", "ben-2")
+	c.Equal("ben-1 acks 5", 5, first.ask(cursorTo("ack", 5)).num("seq"))
+	c.Equal("ben-2 acks 12", 12, second.ask(cursorTo("ack", 12)).num("seq"))
 	c.Equal("ben-3 acks 3 over HTTP", 3, n.ack("ben", "ben-3", "i", 3).body.num("seq"))
-	c.Equal("ben-1 acks 6", 6, one.ask(cursorTo("ack", 6)).num("seq"))
+	c.Equal("ben-1 acks 6", 6, first.ask(cursorTo("ack", 6)).num("seq"))
 	want := []int64{6, 12, 3, 0}
 	var stored, shown []int64
 	for _, device := range []string{"ben-1", "ben-2", "ben-3", "ben-4"} {
@@ -66,8 +66,8 @@ func perDeviceDelivered(t *lab.T) {
 	c.Equal("stored", want, stored)
 	c.Equal("shown to each device", want, shown)
 	c.Equal("shown over WebSocket", []int64{6, 12},
-		[]int64{c.listed(one, n, "c-1").num("delivered"), c.listed(two, n, "c-1").num("delivered")})
-	c.Equal("read meanwhile", 0, c.listed(one, n, "c-1").num("read"))
+		[]int64{c.listed(first, n, "c-1").num("delivered"), c.listed(second, n, "c-1").num("delivered")})
+	c.Equal("read meanwhile", 0, c.listed(first, n, "c-1").num("read"))
 }
 
 func cursorRollback(t *lab.T) {
@@ -138,23 +138,23 @@ func reinstall(t *lab.T) {
 
 func readIsNoDelivery(t *lab.T) {
 	c, n := cursors(t, 20)
-	one, two := n.device("ben", "ben-1"), n.device("ben", "ben-2")
-	two.ask(cursorTo("ack", 4))
+	first, second := n.device("ben", "ben-1"), n.device("ben", "ben-2")
+	second.ask(cursorTo("ack", 4))
 	devices := func() []int64 {
 		c.Helper()
 		return []int64{c.delivered("c-1", "ben", "ben-1"), c.delivered("c-1", "ben", "ben-2")}
 	}
 	c.Equal("before", []int64{0, 4}, devices())
-	c.Equal("ben-1 reads to 12", 12, one.ask(cursorTo("read", 12)).num("seq"))
+	c.Equal("ben-1 reads to 12", 12, first.ask(cursorTo("read", 12)).num("seq"))
 	c.Equal("delivered after a read on ben-1", []int64{0, 4}, devices())
 	a := n.as("ben", http.MethodPut, "/v1/conversations/c-1/read", map[string]any{"seq": 20})
 	c.Equal("read to 20 over HTTP", 20, a.body.num("seq"))
 	c.Equal("delivered after a read over HTTP", []int64{0, 4}, devices())
 	rows := c.exec(`UPDATE tidings.delivered SET seq = seq WHERE conv_id = 'c-1'`)
 	c.Equal("rows of delivered cursors", 1, rows)
-	for i, p := range []*peer{one, two} {
+	for i, p := range []*peer{first, second} {
 		row := c.listed(p, n, "c-1")
 		c.Equal(p.dev+"'s list: delivered, read, unread", []int64{devices()[i], 20, 0}, []int64{row.num("delivered"), row.num("read"), row.num("unread")})
 	}
-	c.Equal("ben-1 acks 8", 8, one.ask(cursorTo("ack", 8)).num("seq"))
+	c.Equal("ben-1 acks 8", 8, first.ask(cursorTo("ack", 8)).num("seq"))
 }

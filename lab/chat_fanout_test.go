@@ -103,7 +103,7 @@ func fanout(t *lab.T) {
 	c.Figure("from send to sent, median", sent[messages/2], "ms")
 	c.Equal("pushes of each message to each member", members*messages, func() (n int) {
 		for _, p := range peers {
-			n += len(p.pushed("c-1"))
+			n += len(p.pushed("c-1", members))
 		}
 		return n
 	}())

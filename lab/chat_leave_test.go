@@ -42,18 +42,22 @@ func noPushAfterLeave(t *lab.T) {
 
 	// The gateway of the former member does not hear of the leave.
 	for i, sender := range []*peer{ana, ben} {
-		conv := fmt.Sprint("c-unheard-", i)
-		a.conversation(conv, "ana", "ben", "cy")
-		ana.say(conv, "m-4", "hello")
-		cy.event(conv, 4)
-		ben.event(conv, 4)
-		c.Fault(c.unheard("the removal of a member from "+conv, func() { c.Equal(conv+": left at", 5, a.leave(conv, "cy")) }))
-		c.Equal(conv+": told of it so far", 0, len(cy.received("left"))-i)
-		sender.say(conv, "m-6", private)
-		ana.say(conv, "m-7", private)
-		ben.event(conv, 7)
-		cy.event("c-marker", ana.say("c-marker", conv, "after all that"))
-		c.Equal(conv+": pushed", []int64{3, 4, 5}, cy.pushed(conv))
+		unknown := false
+		for try := 0; try < 5 && !unknown; try++ { // a gateway compares with the database now and then, and may find it out
+			conv := fmt.Sprintf("c-unheard-%d-%d", i, try)
+			a.conversation(conv, "ana", "ben", "cy")
+			ana.say(conv, "m-4", "hello")
+			cy.event(conv, 4)
+			ben.event(conv, 4)
+			c.Fault(c.unheard("the removal of a member from "+conv, func() { c.Equal(conv+": left at", 5, a.leave(conv, "cy")) }))
+			unknown = countConv(cy.received("left"), conv) == 0
+			sender.say(conv, "m-6", private)
+			ana.say(conv, "m-7", private)
+			ben.event(conv, 7)
+			cy.event("c-marker", ana.say("c-marker", conv, "after all that"))
+			c.Equal(conv+": pushed", []int64{4, 5}, cy.pushed(conv, 3))
+		}
+		c.True(sender.dev+" sent while the gateway did not know of the leave", unknown)
 	}
 
 	// Others send while it is removed.
@@ -80,7 +84,7 @@ func noPushAfterLeave(t *lab.T) {
 	cy.event("c-marker", ana.say("c-marker", "c-race", "after all that"))
 
 	astray := 0
-	for _, seq := range cy.pushed("c-race") {
+	for _, seq := range cy.pushed("c-race", 0) {
 		if !one[bool](c.scene, `SELECT EXISTS (SELECT FROM tidings.member WHERE conv_id = 'c-race' AND user_id = 'cy' AND $1 BETWEEN join_seq AND leave_seq)`, seq) {
 			astray++
 		}
@@ -89,7 +93,7 @@ func noPushAfterLeave(t *lab.T) {
 	c.Equal("in races: told that it left", rounds, countConv(cy.received("left"), "c-race"))
 	hidden := one[int64](c.scene, `SELECT count(*) FROM tidings.event e WHERE conv_id = 'c-race' AND seq > 2 AND NOT EXISTS
 		(SELECT FROM tidings.member m WHERE m.conv_id = e.conv_id AND m.user_id = 'cy' AND e.seq BETWEEN m.join_seq AND m.leave_seq)`)
-	c.Examined("pushes in races", len(cy.pushed("c-race")))
+	c.Examined("pushes in races", len(cy.pushed("c-race", 0)))
 	c.Examined("events outside the membership", int(hidden))
 	c.Equal("secrets in all that cy was told", 0, mentions(private, cy.heard()))
 }

@@ -33,7 +33,7 @@ func init() {
 const private = "not for you"
 
 // paths reads a conversation by every path as the peer's user, and records that each gives the same seqs and reasons, and no word of
-// what is secret. It returns one of these views.
+// what is private. It returns one of these views.
 func (c *chat) paths(p *peer, n *node, conv string, seqs []int64, withheld []string, last int64) (v view) {
 	c.Helper()
 	for _, x := range []struct {
@@ -64,7 +64,7 @@ func (c *chat) paths(p *peer, n *node, conv string, seqs []int64, withheld []str
 	got, text := c.fetches(p, n, conv, last)
 	c.Equal(conv+" by fetch", want, got)
 	c.Equal(conv+" by fetch: secrets", 0, mentions(private, text))
-	c.Equal(conv+": pushed", 0, outside(p.pushed(conv), visible))
+	c.Equal(conv+": pushed outside the membership", 0, outside(p.pushed(conv, 0), visible))
 	c.Equal("secrets in all that "+p.dev+" was told", 0, mentions(private, p.heard()))
 	c.Examined("fetches", len(got))
 	c.Examined("pushes", len(p.received("event")))
@@ -86,7 +86,7 @@ func outside(seqs []int64, visible map[int64]string) (n int) {
 func (c *chat) copies(n *node, user, conv string, seqs []int64, withheld []string) {
 	c.Helper()
 	a := c.app(n.url, user, user+"-app")
-	c.Must("sync", a.Sync(c.ctx, conv))
+	a.sync(conv)
 	c.Until("it has arrived", soon, func() bool { return len(a.arrived(conv)) >= len(seqs) })
 	c.Equal(conv+" by the client library: seqs", seqs, a.arrived(conv))
 	var v view
@@ -115,7 +115,7 @@ func joinNoPriorHistory(t *lab.T) {
 		ana.say(conv, "m-8", "hello")
 		ana.say(conv, "m-9", "hello")
 		cy.event(conv, 9)
-		c.Equal(conv+": pushed", []int64{7, 8, 9}, cy.pushed(conv))
+		c.Equal(conv+": pushed", []int64{7, 8, 9}, cy.pushed(conv, 0))
 		c.paths(cy, b, conv, []int64{7, 8, 9}, []string{"1-6 not_member"}, 9)
 		f := c.listed(cy, b, conv)
 		c.Equal(conv+" in the list: head, unread, last", []int64{9, 2, 9}, []int64{f.num("head"), f.num("unread"), f.sub("last").num("seq")})
@@ -143,7 +143,7 @@ func leaveClosesInterval(t *lab.T) {
 	ana.say("c-1", "m-8", private)
 	ben.event("c-1", 8)
 	cy.event("c-marker", ana.say("c-marker", "m-1", "after all that"))
-	c.Equal("pushed", []int64{4, 5, 6}, cy.pushed("c-1"))
+	c.Equal("pushed", []int64{4, 5, 6}, cy.pushed("c-1", 3))
 
 	v := c.paths(cy, b, "c-1", []int64{3, 4, 5, 6}, []string{"1-2 not_member"}, 9)
 	c.Equal("head by sync", 6, v.head)
@@ -199,7 +199,7 @@ func rejoinGapStaysHidden(t *lab.T) {
 	c.Equal("back at", 9, b.join("c-1", "cy"))
 	ana.say("c-1", "m-10", "after")
 	cy.event("c-1", 10)
-	c.Equal("pushed", []int64{4, 5, 9, 10}, cy.pushed("c-1"))
+	c.Equal("pushed", []int64{4, 5, 9, 10}, cy.pushed("c-1", 3))
 
 	gap := []string{"1-2 not_member", "6-8 not_member"}
 	c.paths(cy, b, "c-1", []int64{3, 4, 5, 9, 10}, gap, 10)

@@ -20,7 +20,6 @@ type modelStep struct {
 }
 
 func (m *chatModel) steps() []modelStep {
-	m.answers = map[string]int{}
 	return []modelStep{
 		{"send", 27, m.sendSome}, {"join", 10, m.joinOne}, {"leave", 4, m.leaveOne}, {"sync", 14, m.syncOne}, {"fetch", 7, m.fetchOne}, {"ack", 9, m.ackSome},
 		{"read", 7, m.readOne}, {"list", 5, m.listOne}, {"outcome", 5, m.outcomeOf}, {"create", 3, func() { m.create(m.conv()) }}, {"install", 2, m.installOne}, {"recall", 4, m.recall},

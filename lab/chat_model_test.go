@@ -30,7 +30,7 @@ const modelSteps = 600
 func logModel(t *lab.T) {
 	pool := pgtest.NewPlain(t)
 	m := &chatModel{scene: &scene{T: t, ctx: t.Context(), pool: pool}, r: t.Rand(), store: store.New(pool), logs: map[string]*refLog{},
-		installs: map[refDevice][]string{}, taken: map[string]int{}}
+		installs: map[refDevice][]string{}, taken: map[string]int{}, answers: map[string]int{}}
 	m.Version("postgresql", one[string](m.scene, "SHOW server_version"))
 	m.Must("record the lineage", m.store.EnsureLineage(m.ctx))
 	m.generation = one[int64](m.scene, `SELECT generation FROM tidings.lineage`)

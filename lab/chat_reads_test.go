@@ -153,29 +153,29 @@ func readReachesOtherDevices(t *lab.T) {
 	a, b := c.node("a"), c.node("b")
 	a.conversation("c-1", "ben", "ana")
 	c.fill("c-1", "ana", "hello", 8)
-	one, two, three, ana := a.device("ben", "ben-1"), a.device("ben", "ben-2"), b.device("ben", "ben-3"), a.device("ana", "ana-1")
+	first, second, third, ana := a.device("ben", "ben-1"), a.device("ben", "ben-2"), b.device("ben", "ben-3"), a.device("ana", "ana-1")
 	epoch := c.epoch("c-1")
 	told := func(f frame) []any {
 		return []any{f.str("conv"), f.num("epoch"), f.num("read"), f.num("unread"), f.flag("unread_more")}
 	}
 	isCursor := func(f frame) bool { return f.t() == "cursor" }
 
-	f := one.ask(cursorTo("read", 6))
+	f := first.ask(cursorTo("read", 6))
 	c.Equal("the reply: seq, unread", []int64{6, 4}, []int64{f.num("seq"), f.num("unread")})
-	for _, p := range []*peer{two, three} {
+	for _, p := range []*peer{second, third} {
 		c.Equal(p.dev+" is told: conv, epoch, read, unread, more", []any{"c-1", epoch, 6, 4, false}, told(p.await("a cursor", soon, isCursor)))
 	}
-	one.ask(cursorTo("read", 5)) // moves nothing
-	three.ask(cursorTo("read", 9))
-	for _, p := range []*peer{one, two} {
+	first.ask(cursorTo("read", 5)) // moves nothing
+	third.ask(cursorTo("read", 9))
+	for _, p := range []*peer{first, second} {
 		c.Equal(p.dev+" is told next", []any{"c-1", epoch, 9, 1, false}, told(p.await("a cursor", soon, isCursor)))
 	}
 	seq := ana.say("c-1", "m-last", "after that")
-	for _, p := range []*peer{one, two, three, ana} {
+	for _, p := range []*peer{first, second, third, ana} {
 		p.event("c-1", seq)
 	}
 	c.Equal("told in all: ben-1, ben-2, ben-3, ana-1", []int{1, 2, 1, 0},
-		[]int{len(one.received("cursor")), len(two.received("cursor")), len(three.received("cursor")), len(ana.received("cursor"))})
+		[]int{len(first.received("cursor")), len(second.received("cursor")), len(third.received("cursor")), len(ana.received("cursor"))})
 
 	row := c.listed(b.device("ben", "ben-4"), b, "c-1")
 	c.Equal("one that was offline: read, unread", []int64{9, 2}, []int64{row.num("read"), row.num("unread")})
@@ -190,7 +190,7 @@ func readReachesOtherDevices(t *lab.T) {
 	}
 	c.Until("the client library tells it", soon, func() bool { return moved().Seq == 9 })
 	c.Equal("it tells: unread", 2, moved().Unread)
-	one.ask(cursorTo("read", 10))
+	first.ask(cursorTo("read", 10))
 	c.Until("it tells what is read while it is online", soon, func() bool { return moved().Seq == 10 })
 	c.Equal("it tells: unread", 1, moved().Unread)
 }

@@ -127,15 +127,18 @@ func (s *socket) read() (opcode byte, payload []byte, err error) {
 	return head[0] & 0x0f, payload, err
 }
 
-// next is the next text frame.
+// next is the next reply. Pushes before it are passed over.
 func (s *socket) next() (f frame) {
 	s.c.Helper()
-	opcode, payload, err := s.read()
-	s.c.Must("read a frame", err)
-	if opcode != 1 {
-		s.c.Fatalf("read a frame: opcode %d: %q", opcode, payload)
+	for f.t() != "error" && !f.has("rid") {
+		opcode, payload, err := s.read()
+		s.c.Must("read a frame", err)
+		if opcode != 1 {
+			s.c.Fatalf("read a frame: opcode %d: %q", opcode, payload)
+		}
+		f = nil
+		s.c.Must("read a frame", json.Unmarshal(payload, &f))
 	}
-	s.c.Must("read a frame", json.Unmarshal(payload, &f))
 	return f
 }
 

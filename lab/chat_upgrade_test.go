@@ -83,7 +83,7 @@ func compressionBomb(t *lab.T) {
 		for j := i; j < frames; j += 4 {
 			s := n.knock("Sec-WebSocket-Extensions", "permessage-deflate")
 			if j%2 == 0 {
-				s.text(frame{"t": "hello", "rid": "hello", "token": token("ana"), "device": fmt.Sprint("d-", j), "install": "i-1"})
+				s.text(frame{"t": "hello", "rid": "hello", "token": token("ben"), "device": fmt.Sprint("d-", j), "install": "i-1"})
 				_ = s.next()
 			}
 			s.write(forced)

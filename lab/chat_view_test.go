@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -107,11 +108,11 @@ func (c *chat) fetches(p *peer, n *node, conv string, last int64) (got []string,
 	for seq := int64(1); seq <= last; seq++ {
 		ws := p.ask(frame{"t": "fetch", "conv": conv, "epoch": 0, "seq": seq})
 		web := n.as(p.user, http.MethodGet, fmt.Sprintf("/v1/conversations/%s/events/%d", conv, seq), nil)
-		one := ws.code() + ws.sub("event").str("kind")
-		if two := web.body.code() + web.body.sub("event").str("kind"); one != two {
-			one += " but over HTTP " + two
+		said := ws.code() + ws.sub("event").str("kind")
+		if other := web.body.code() + web.body.sub("event").str("kind"); said != other {
+			said += " but over HTTP " + other
 		}
-		got = append(got, fmt.Sprintf("%d %s", seq, one))
+		got = append(got, fmt.Sprintf("%d %s", seq, said))
 		text += textOf(ws) + web.raw
 	}
 	return got, text
@@ -135,10 +136,11 @@ func (c *chat) listed(p *peer, n *node, conv string) frame {
 	return ws
 }
 
-// pushed are the seqs of a conversation that were pushed to the device, in order.
-func (p *peer) pushed(conv string) (seqs []int64) {
+// pushed are the seqs of a conversation after a seq that were pushed to the device, in order. Whoever connects while a conversation is
+// new may be pushed the first joins, too.
+func (p *peer) pushed(conv string, after int64) (seqs []int64) {
 	for _, f := range p.received("event") {
-		if e := f.sub("event"); e.str("conv") == conv {
+		if e := f.sub("event"); e.str("conv") == conv && e.num("seq") > after {
 			seqs = append(seqs, e.num("seq"))
 		}
 	}
@@ -184,6 +186,14 @@ func (c *chat) fill(conv, sender, body string, n int) {
 		SELECT $1::text, s, 'msg', gen_random_uuid(), $2::text, 'm-' || s, tidings.message_hash($4::text, NULL), $4::text
 		  FROM c, generate_series(c.next_seq - $3::bigint, c.next_seq - 1) s`, conv, sender, n, body)
 	c.Equal("messages that were added to "+conv, n, added)
+}
+
+// sync waits until the client's copy of a conversation is as far as the log.
+func (a *app) sync(conv string) {
+	a.c.Helper()
+	ctx, cancel := context.WithTimeout(a.c.ctx, soon)
+	defer cancel()
+	a.c.Must("sync "+conv, a.Sync(ctx, conv))
 }
 
 // copied is what has arrived of one history of a conversation, in the order in which it did; epoch 0 is any.
