@@ -65,6 +65,9 @@ func (b *bench) measureIdle(ctx context.Context, p *programs) error {
 	figures := []string{"RSS", "RSS without garbage", "heap", "stacks", "kernel slabs", "TCP buffers"}
 	for range *rounds {
 		for _, c := range contestants {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if err := b.idleOnce(p, c.name, c.protocol, c.start); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}

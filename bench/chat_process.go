@@ -100,7 +100,7 @@ func startGateway(p *programs, database string, settings ...string) (*process, e
 	}
 	env := append([]string{"TIDINGS_DATABASE_URL=" + database, "TIDINGS_TOKEN_HS256_SECRET=" + secret, "TIDINGS_LISTEN=" + addr,
 		"TIDINGS_METRICS_LISTEN=" + metrics, "TIDINGS_GATEWAY_RATE=1000000", "TIDINGS_GATEWAY_DRAIN=100ms", "TIDINGS_LOG_LEVEL=warn"}, settings...)
-	g, err := start(exec.Command(p.tidings, "serve", "--roles", "gateway"), env...)
+	g, err := start(exec.Command(p.tidings, "serve", "--roles", "gateway", "--with-stdin"), env...)
 	if err != nil {
 		return nil, err
 	}

@@ -130,6 +130,9 @@ func (m *sends) round(ctx context.Context, counts bool) error {
 		{"64 members in one", "crowd", m.gateway, 1, 1},
 		{"single sender", "single", m.gateway, 1, *chatConvs},
 	} {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		got, use, err := m.load(c.to, c.crowd, c.window, c.convs, 0)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)

@@ -73,6 +73,10 @@ func run() error {
 	if err := json.NewEncoder(os.Stdout).Encode(map[string]string{"url": "http://" + l.Addr().String()}); err != nil {
 		return err
 	}
+	go func() { // ends with the process
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0) // the benchmark has ended
+	}()
 	return http.Serve(l, nil)
 }
 

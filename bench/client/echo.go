@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -28,6 +29,10 @@ func serveEcho() error {
 	if err := json.NewEncoder(os.Stdout).Encode(map[string]string{"url": "http://" + l.Addr().String()}); err != nil {
 		return err
 	}
+	go func() { // ends with the process
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0) // the benchmark has ended
+	}()
 	return http.Serve(l, nil)
 }
 

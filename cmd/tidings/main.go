@@ -43,6 +43,7 @@ type cli struct {
 	Verify  verifyCmd  `cmd:"" help:"Look in the tables for violated promises."`
 	Key     keyCmd     `cmd:"" help:"API keys."`
 	Token   tokenCmd   `cmd:"" help:"Users' tokens."`
+	Chat    chatCmd    `cmd:"" help:"Talk in a conversation on the terminal."`
 	Notify  notifyCmd  `cmd:"" help:"Submit a notification."`
 	Review  reviewCmd  `cmd:"" help:"Tasks that wait for a person."`
 	Channel channelCmd `cmd:"" help:"Channels: contracts, health, pause and resume."`

@@ -43,7 +43,7 @@ type Config struct {
 	Burst          int           // 200 requests that may come at once
 	MaxWaiting     int           // 32 768 requests of all connections that wait for the database, beside sends
 	Readers        int           // 8 requests at the database at once, and half as many hellos, beside sends and acks
-	QueueBytes     int           // 256 KiB of events, and about as much of answers, that wait for one receiver
+	QueueBytes     int           // 256 KiB of events, and about as much of answers, that wait for one receiver; for a second 16 times as much of events
 	PingEvery      time.Duration // 25 s
 	PongWait       time.Duration // 10 s: a peer that does not answer a ping is gone
 	HelloWait      time.Duration // 10 s until the hello

@@ -51,7 +51,7 @@ func (s *session) tick(now int64, wall time.Time) {
 		if past(s.born, cfg.HelloWait) {
 			s.close(wire.CloseNoHello, "no hello came")
 		}
-	case claims != nil && wall.After(claims.Expires):
+	case claims != nil && wall.After(claims.Expires.Add(cfg.Verifier.Leeway())):
 		s.close(wire.CloseToken, "the token has expired")
 	case s.pinged != 0 && s.seen.Load() < s.pinged && partial == 0 && past(s.pinged, cfg.PongWait):
 		s.close(wire.CloseHeartbeat, "no answer to a ping")

@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/token"
@@ -77,13 +78,20 @@ func newSession(g *Gateway, conn net.Conn) *session {
 	return s
 }
 
-// push queues an event. It never waits: a receiver that has Config.QueueBytes of events waiting is disconnected and will sync.
+// A burst, such as a batch of the longest messages, is no fault of a receiver that reads: for burstTime more than Config.QueueBytes
+// may wait for it, up to burstSize times as much. What waits is shared with the other receivers.
+const (
+	burstTime = int64(time.Second)
+	burstSize = 16
+)
+
+// push queues an event. It never waits: a receiver that leaves Config.QueueBytes of events waiting is disconnected and will sync.
 func (s *session) push(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.phase >= closing:
-	case s.pushes+e.size > s.g.cfg.QueueBytes:
+	case s.pushes+e.size > s.g.cfg.QueueBytes && (s.g.clock()-s.oldest > burstTime || s.pushes+e.size > burstSize*s.g.cfg.QueueBytes):
 		s.end(wire.CloseSlow, "too much is waiting to be read", false)
 	default:
 		s.pushes += e.size

@@ -26,18 +26,22 @@ func (s *session) read(ws *websocket.Conn, t *tap) {
 	})
 	ws.SetCloseHandler(func(int, string) error { return nil }) // answered below
 	meter := newMeter(s.g.cfg.Rate, s.g.cfg.Burst, s.born)
-	for s.next(ws, t, &meter) {
+	more, readable := true, true
+	for more {
+		more, readable = s.next(ws, t, &meter)
 	}
-	s.discard()
+	if !readable || !s.answered(ws) {
+		s.discard()
+	}
 	s.leave()
 }
 
-// next takes one message and tells whether another one may follow.
-func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) bool {
+// next takes one message and tells whether another one may follow, and whether frames can still be read.
+func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) (more, readable bool) {
 	kind, message, err := ws.NextReader()
 	if err != nil {
 		s.broken(err, t)
-		return false
+		return false, false
 	}
 	buffer := readBuffers.Get().(*[]byte) // not before something comes: an idle session holds none
 	defer readBuffers.Put(buffer)
@@ -47,7 +51,7 @@ func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) bool {
 	s.partial.Store(0)
 	if err != nil {
 		s.broken(err, t)
-		return false
+		return false, false
 	}
 	s.seen.Store(s.g.clock())
 	s.g.metrics.in.Inc()
@@ -56,7 +60,7 @@ func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) bool {
 	} else {
 		s.close(wire.CloseNotHello, "binary frames are not understood")
 	}
-	return s.at() < closing
+	return s.at() < closing, true
 }
 
 // appendAll appends all of r, which is bounded by the read limit.
@@ -89,6 +93,24 @@ func (s *session) broken(err error, t *tap) {
 	default:
 		s.close(0, "")
 		_ = s.conn.Close() // the peer is gone
+	}
+}
+
+// answered passes over what still comes after the gateway's close until the peer has answered the close frame: it leaves the end of the
+// connection to the server then (RFC 6455, section 7.1.1). It says no when frames can be read no longer.
+func (s *session) answered(ws *websocket.Conn) bool {
+	for {
+		_, message, err := ws.NextReader()
+		if err == nil {
+			_, err = io.Copy(io.Discard, message)
+		}
+		var answer *websocket.CloseError
+		if errors.As(err, &answer) && answer.Code != websocket.CloseAbnormalClosure {
+			return s.at() == closed
+		}
+		if err != nil {
+			return false
+		}
 	}
 }
 

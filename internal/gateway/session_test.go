@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -84,6 +85,23 @@ func TestAFullQueueClosesAndKeepsNothing(t *testing.T) {
 	s.send([]byte("x"))
 	if queued := s.g.metrics.queued.Load(); queued != 0 {
 		t.Errorf("%d bytes are still queued", queued)
+	}
+}
+
+// A burst of the longest messages is no fault of a receiver that reads.
+func TestABurstIsNoFault(t *testing.T) {
+	s, p := socket(t, Config{})
+	s.uncork()
+	const n = 100
+	body := strings.Repeat("x", 16_000)
+	for i := range n {
+		s.push(newEntry(int64(i), []byte(`{"t":"event","body":"`+body+`"}`)))
+	}
+	for range n {
+		p.next()
+	}
+	if s.at() >= closing {
+		t.Error("the session was closed")
 	}
 }
 

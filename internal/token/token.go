@@ -63,6 +63,7 @@ type Verifier struct {
 	fixed  []key
 	jwks   *jwks // nil without a URL
 	parser *jwt.Parser
+	leeway time.Duration
 	log    *slog.Logger
 }
 
@@ -109,6 +110,7 @@ func New(cfg Config) (*Verifier, error) {
 	}
 	v.parser = jwt.NewParser(jwt.WithValidMethods(methods), jwt.WithAudience(cfg.Audience), jwt.WithExpirationRequired(), jwt.WithIssuedAt(),
 		jwt.WithLeeway(cfg.Leeway), jwt.WithStrictDecoding())
+	v.leeway = cfg.Leeway
 	return v, nil
 }
 
@@ -175,6 +177,14 @@ func (v *Verifier) parse(text string, keys []key) (c Claims, wanting bool, err e
 	}
 	c, err = read(said)
 	return c, false, err
+}
+
+// Leeway is how long after its end a token is accepted. A nil Verifier has none.
+func (v *Verifier) Leeway() time.Duration {
+	if v == nil {
+		return 0
+	}
+	return v.leeway
 }
 
 // read takes the claims out of a verified token.
