@@ -24,7 +24,7 @@ import (
 
 var (
 	rounds  = flag.Int("rounds", 5, "rounds; the median counts")
-	only    = flag.String("only", "", "measure only these, separated by commas: create, settle, flat, kill")
+	only    = flag.String("only", "", "measure only these, separated by commas: create, settle, flat, kill, chat-send, chat-idle, chat-fan")
 	profile = flag.String("cpuprofile", "", "write a CPU profile of this process")
 	tasks   = flag.Int("tasks", 40_000, "tasks per round")
 )
@@ -65,7 +65,8 @@ func run(ctx context.Context) error {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"create", b.create}, {"settle", b.settle}, {"flat", b.flat}, {"kill", b.kill}} {
+	}{{"create", b.create}, {"settle", b.settle}, {"flat", b.flat}, {"kill", b.kill},
+		{"chat-send", b.chatSend}, {"chat-idle", b.chatIdle}, {"chat-fan", b.chatFan}} {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), part.name) {
 			continue
 		}

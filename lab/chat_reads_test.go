@@ -24,7 +24,7 @@ func init() {
 	lab.Register(lab.Check{
 		ID: "09-read-reaches-other-devices",
 		Expect: "a read on one device comes to the user's others at both gateways as cursor, with what is unread; not to the device itself, not to another user; one that was " +
-			"offline has it in its list, and the client library tells it; a read that moves nothing is not told",
+			"offline has it in its list, and the client library tells it; a read that moves nothing is not told; one over HTTP comes to all of them",
 		Run: readReachesOtherDevices,
 	})
 }
@@ -193,4 +193,11 @@ func readReachesOtherDevices(t *lab.T) {
 	first.ask(cursorTo("read", 10))
 	c.Until("it tells what is read while it is online", soon, func() bool { return moved().Seq == 10 })
 	c.Equal("it tells: unread", 1, moved().Unread)
+
+	web := b.as("ben", http.MethodPut, "/v1/conversations/c-1/read", map[string]any{"seq": seq})
+	c.Equal("a read over HTTP: status", http.StatusOK, web.status)
+	for _, p := range []*peer{first, second, third} {
+		c.Equal(p.dev+" is told of it", []any{"c-1", epoch, seq, 0, false},
+			told(p.await("a cursor", soon, func(f frame) bool { return isCursor(f) && f.num("read") == seq })))
+	}
 }
