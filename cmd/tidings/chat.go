@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -144,7 +145,7 @@ func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScree
 			if _, err := conn.Send(client.Message{Conv: c.Conv, Body: line}); err != nil {
 				show.note("not sent: %v", err)
 			} else if s := conn.State(); s.State != client.Online {
-				show.note("%s; %d messages wait", s.State, len(conn.Waiting()))
+				show.note("%s; waiting to be sent: %d", cmp.Or(string(s.State), "connecting"), len(conn.Waiting()))
 			}
 		}
 	}
