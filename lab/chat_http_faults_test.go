@@ -150,7 +150,7 @@ func (h *httpScene) rateLimited() {
 	h.Until("the node refuses one more request", soon, func() bool {
 		stand() // instead of one that may have been refused for lack of a connection to the database
 		a = h.call(x)
-		return a.status != http.StatusOK
+		return a.status == http.StatusTooManyRequests
 	})
 	h.refused(httpCall{op: "one too many"}, "512 requests at the same time", "RATE_LIMITED", a)
 }

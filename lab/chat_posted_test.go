@@ -112,12 +112,12 @@ func postedLate(t *lab.T) {
 		for _, p := range []*peer{ana, ben} {
 			times := map[int64]int{}
 			for _, f := range p.received("event") {
-				if e := f.sub("event"); e.str("conv") == conv {
+				if e := f.sub("event"); e.str("conv") == conv && e.str("kind") == "msg" {
 					times[e.num("seq")]++
 				}
 			}
 			want := []int{3, 3, 1}[min(i, 2)]
-			c.Equal(fmt.Sprintf("different events of %s that %s was pushed", conv, p.dev), want, len(times))
+			c.Equal(fmt.Sprintf("different messages of %s that %s was pushed", conv, p.dev), want, len(times))
 		}
 	}
 	c.whole()
