@@ -98,7 +98,7 @@ func coded(doing string, err error) error {
 		return tidings.Errorf(tidings.InvalidArgument, "%s: refused by the database: %s %s", doing, pg.Code, pg.ConstraintName)
 	case errors.As(err, &pg) && pg.Code == "25000":
 		return &tidings.Error{Code: tidings.InvalidArgument, Message: doing + ": " + pg.Message, Err: err}
-	case errors.As(err, &pg) && (pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code[:2] == "53" || pg.Code[:2] == "57"):
+	case errors.As(err, &pg) && (pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code[:2] == "53" || pg.Code[:2] == "57" || pg.Code == "55P03"):
 		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database is not available: " + pg.Code, Err: err}
 	case errors.As(err, &pg):
 		return &tidings.Error{Code: tidings.Internal, Message: doing + ": " + pg.Code + ": " + pg.Message, Err: err}

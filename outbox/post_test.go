@@ -216,3 +216,26 @@ func TestPostForOtherLanguages(t *testing.T) {
 		t.Errorf("%d events", n)
 	}
 }
+
+func TestPostGivesUpAConversationThatIsHeld(t *testing.T) {
+	pool := talk(t, 1)
+	holder, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Rollback(t.Context())
+	if _, err := holder.Exec(t.Context(), "SELECT FROM tidings.conversation FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), "SET lock_timeout = '50ms'"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := outbox.Post(t.Context(), conn, said("c-1", "m-1")); tidings.ErrorCode(err) != tidings.Unavailable {
+		t.Errorf("a post that could not get the lock: %v", err)
+	}
+}

@@ -41,7 +41,7 @@ type sendFunc func(ctx context.Context, batch []tidings.Message, wait time.Durat
 type committer struct {
 	send      sendFunc
 	renew     func() // has the next send go by a new connection
-	committed func([]tidings.Event)
+	committed func([]tidings.Event, *late)
 	opts      committerOptions
 
 	mu       sync.Mutex
@@ -89,8 +89,8 @@ func (t *turns) pop() *backlog {
 
 // newCommitter makes a committer that writes to st. After each commit it calls committed with the events that were stored, in the
 // order of seq within a conversation, and then each message's done. Both run on the committer's goroutines and hold up the
-// conversations of the batch: they must not wait for anything.
-func newCommitter(st *store.Store, committed func([]tidings.Event), opts committerOptions) *committer {
+// conversations of the batch: they must not wait for anything. Writers of sessions that committed leaves to late begin after them.
+func newCommitter(st *store.Store, committed func([]tidings.Event, *late), opts committerOptions) *committer {
 	setDefault(&opts.Committers, 2)
 	setDefault(&opts.SideWorkers, 4)
 	setDefault(&opts.BatchSize, 256)

@@ -26,7 +26,7 @@ func BenchmarkCommitter(b *testing.B) {
 				messages.Add(int64(n))
 			}})
 			d.converse("c", c.conversations, "ana")
-			d.committed = func([]tidings.Event) {}
+			d.committed = func([]tidings.Event, *late) {}
 			d.exec("ANALYZE")
 			d.start()
 			var next atomic.Int64

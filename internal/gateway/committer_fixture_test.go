@@ -37,7 +37,7 @@ const patience = 30 * time.Second // of the tests, for what should take no time
 // newDesk makes a desk, which the caller starts.
 func newDesk(t testing.TB, pool *pgxpool.Pool, opts committerOptions) *desk {
 	d := &desk{t: t, pool: pool}
-	d.committer = newCommitter(store.New(pool), func(events []tidings.Event) {
+	d.committer = newCommitter(store.New(pool), func(events []tidings.Event, _ *late) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.told = append(d.told, events...)

@@ -47,7 +47,9 @@ func (c *committer) giveUp(p *part) {
 	for n < len(p.sends) && time.Since(p.sends[n].since) > c.opts.Patience {
 		n++
 	}
-	p.fail(n, &tidings.Error{Code: tidings.Unavailable, Message: "the message has waited too long for its turn", RetryAfter: time.Second})
+	if n > 0 {
+		p.fail(n, &tidings.Error{Code: tidings.Unavailable, Message: "the message has waited too long for its turn", RetryAfter: time.Second})
+	}
 }
 
 // write sends messages. When the answer is lost it sends them once more, on a new connection, because what ended one has often ended
@@ -165,12 +167,14 @@ func (c *committer) settle(batch []*part, places []int, answers []tidings.Answer
 		}
 		slices.SortFunc(events[began:], func(a, b tidings.Event) int { return cmp.Compare(a.Seq, b.Seq) })
 	}
+	var l late
 	if len(events) > 0 {
-		c.committed(events)
+		c.committed(events, &l)
 	}
 	for _, r := range replies {
 		r.to.done(r.answer, nil)
 	}
+	l.begin()
 }
 
 // sameContent compares what the hash of a message is made of.

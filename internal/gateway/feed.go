@@ -173,18 +173,17 @@ func (h *hub) aim(conv string, epoch, head int64) bool {
 	return !f.dead
 }
 
-// offer takes events that were stored here and returns the feed's epoch. They are pushed at once when they continue what the feed
-// has offered and the feed is small.
-func (h *hub) offer(f *feed, events []tidings.Event) int64 {
+// offer takes events that were stored here and returns the feed's epoch. Those that continue what the feed has offered are pushed at
+// once when the feed is small. The others wait for a reader: what was stored between them elsewhere may be a leave.
+// See session.push for l.
+func (h *hub) offer(f *feed, events []tidings.Event, l *late) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.busy && !f.restart && events[0].Seq == f.pos+1 && len(f.seats) <= inlineSeats {
-		for i := range events {
-			h.deliver(f, &events[i])
+	if !f.busy && !f.restart && len(f.seats) <= inlineSeats {
+		for len(events) > 0 && events[0].Seq == f.pos+1 {
+			h.deliver(f, &events[0], l)
+			events = events[1:]
 		}
-		h.ready(f) // it may have been told of more
-		h.retire(f)
-		return f.epoch
 	}
 	for i := range events {
 		if events[i].Seq > f.pos && len(f.pending) < maxPending {
@@ -192,12 +191,13 @@ func (h *hub) offer(f *feed, events []tidings.Event) int64 {
 		}
 		f.target = max(f.target, events[i].Seq)
 	}
-	h.ready(f)
+	h.ready(f) // it may have been told of more, too
+	h.retire(f)
 	return f.epoch
 }
 
-// deliver passes one event, the next of the log, and pushes it to those who are members there.
-func (h *hub) deliver(f *feed, e *tidings.Event) {
+// deliver passes one event, the next of the log, and pushes it to those who are members there; see session.push for l.
+func (h *hub) deliver(f *feed, e *tidings.Event, l *late) {
 	f.pos = e.Seq
 	f.target = max(f.target, e.Seq)
 	switch e.Kind {
@@ -213,7 +213,7 @@ func (h *hub) deliver(f *feed, e *tidings.Event) {
 		for _, s := range f.seats {
 			if s.from <= e.Seq {
 				for _, a := range s.u.sessions() {
-					a.push(shared)
+					a.push(shared, l)
 				}
 			}
 		}

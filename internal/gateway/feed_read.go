@@ -113,7 +113,7 @@ func (h *hub) advance(ctx context.Context, f *feed) error {
 		for i := range events {
 			f.mu.Lock()
 			if !f.restart {
-				h.deliver(f, &events[i])
+				h.deliver(f, &events[i], nil)
 			}
 			f.mu.Unlock()
 		}
@@ -128,7 +128,7 @@ func (h *hub) deliverPending(f *feed) {
 		switch e := &pending[i]; {
 		case e.Seq <= f.pos:
 		case e.Seq == f.pos+1:
-			h.deliver(f, e)
+			h.deliver(f, e, nil)
 		default:
 			f.pending = pending[i:] // what is between was stored elsewhere
 			return

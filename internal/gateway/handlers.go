@@ -48,6 +48,10 @@ func (s *session) handle(frame []byte, meter *meter) {
 	case wire.TypeAck:
 		s.ack(req)
 	case wire.TypeRefresh:
+		if !s.refreshing.CompareAndSwap(false, true) {
+			s.answerError(req.Rid, req.T, &tidings.Error{Code: tidings.RateLimited, Message: "a refresh is under way", RetryAfter: time.Second})
+			return
+		}
 		s.g.greeters.do(func() { s.refresh(req) })
 	case wire.TypeSync, wire.TypeFetch, wire.TypeConversations, wire.TypeOutcome, wire.TypeRead:
 		s.ask(req)

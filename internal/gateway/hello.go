@@ -114,6 +114,7 @@ func (s *session) refresh(req wire.Request) {
 	case claims.Device != "" && claims.Device != s.device:
 		err = tidings.Errorf(tidings.Unauthenticated, "the token is of another device")
 	}
+	s.refreshing.Store(false)
 	if err != nil {
 		s.answerError(req.Rid, req.T, err)
 		return

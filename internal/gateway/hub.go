@@ -119,8 +119,8 @@ func (h *hub) unsubscribe(s *session) {
 }
 
 // committed takes events that this gateway has just stored, in the order of their seqs per conversation: they go to local
-// sessions at once and other gateways are told.
-func (h *hub) committed(events []tidings.Event) {
+// sessions at once and other gateways are told. See session.push for l.
+func (h *hub) committed(events []tidings.Event, l *late) {
 	wakes := make([]bus.Wake, 0, len(events))
 	for len(events) > 0 {
 		n := 1
@@ -129,7 +129,7 @@ func (h *hub) committed(events []tidings.Event) {
 		}
 		wake := bus.Wake{Conv: events[0].Conv, Head: events[n-1].Seq}
 		if f, ok := h.feeds.get(wake.Conv); ok {
-			wake.Epoch = h.offer(f, events[:n])
+			wake.Epoch = h.offer(f, events[:n], l)
 		}
 		wakes = append(wakes, wake)
 		events = events[n:]

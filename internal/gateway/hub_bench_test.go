@@ -62,7 +62,7 @@ func BenchmarkHubFanOut(b *testing.B) {
 			for n := range b.N {
 				e := tidings.Event{Conv: "c", Seq: int64(n) + 2, Kind: tidings.KindMsg, Mid: "99c1f6ad-646c-4aa8-891b-300a2df0e5e6", Sender: "ana", SDev: "a1", Cmid: "m", Body: &body}
 				f.mu.Lock()
-				h.deliver(f, &e)
+				h.deliver(f, &e, nil)
 				f.mu.Unlock()
 			}
 			g.sessions.Wait()

@@ -29,7 +29,7 @@ func (m *meter) take(now int64) time.Duration {
 }
 
 // crew runs jobs on at most size goroutines, first come, first served. A goroutine ends when nothing waits. Its queue has no bound
-// of its own: who hands jobs in has one (a session two turns and one hello, sessions are limited).
+// of its own: who hands jobs in has one (a session two turns and one hello or refresh, sessions are limited).
 type crew struct {
 	size  int
 	owner *sync.WaitGroup

@@ -210,3 +210,26 @@ func TestConnectionLimits(t *testing.T) {
 		return answer.StatusCode == 101
 	})
 }
+
+// Refreshes wait with the hellos of others: a session has one there at a time.
+func TestOneRefreshAtATime(t *testing.T) {
+	h := newHouse(t)
+	p := h.login("ana", "a1")
+	release := make(chan struct{})
+	for range h.greeters.size {
+		h.greeters.do(func() { <-release })
+	}
+	text := issue(t, "ana")
+	p.text(`{"t":"refresh","rid":"r1","token":%q}`, text)
+	p.text(`{"t":"refresh","rid":"r2","token":%q}`, text)
+	if f := p.next(); f.Rid != "r2" || f.Code != tidings.RateLimited {
+		t.Errorf("the second one is answered with %s", f.raw)
+	}
+	close(release)
+	if f := p.next(); f.Rid != "r1" || f.T != wire.TypeRefreshed {
+		t.Errorf("the first one is answered with %s", f.raw)
+	}
+	if f := p.ask("refresh", `"token":%q`, text); f.T != wire.TypeRefreshed {
+		t.Errorf("a later one is answered with %s", f.raw)
+	}
+}

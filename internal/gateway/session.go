@@ -29,6 +29,8 @@ type session struct {
 	partial atomic.Int64 // since when a message is incomplete; 0: none is
 	flight  atomic.Int32 // requests that are not answered yet
 
+	refreshing atomic.Bool // a refresh waits among the hellos
+
 	// Of the ticker alone.
 	nextPing, pinged int64
 
@@ -85,8 +87,22 @@ const (
 	burstSize = 16
 )
 
+// late are sessions whose writers begin when all that belongs together is queued, so that it goes out in one write.
+type late []*session
+
+func (l late) begin() {
+	for _, s := range l {
+		s.mu.Lock()
+		if len(s.queue) > 0 {
+			s.startWriter()
+		}
+		s.mu.Unlock()
+	}
+}
+
 // push queues an event. It never waits: a receiver that leaves Config.QueueBytes of events waiting is disconnected and will sync.
-func (s *session) push(e *entry) {
+// With l the writer is left to l.begin.
+func (s *session) push(e *entry, l *late) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -96,6 +112,11 @@ func (s *session) push(e *entry) {
 	default:
 		s.pushes += e.size
 		s.enqueue(item{event: e, size: int32(e.size)})
+		if l == nil {
+			s.startWriter()
+		} else if !s.writing {
+			*l = append(*l, s)
+		}
 	}
 }
 
@@ -112,6 +133,7 @@ func (s *session) send(frame []byte) {
 	default:
 		s.replies += len(frame)
 		s.enqueue(item{frame: frame, size: int32(len(frame))})
+		s.startWriter()
 	}
 }
 
@@ -199,9 +221,11 @@ func (s *session) enqueue(i item) {
 	if s.oldest == 0 {
 		s.oldest = i.at
 	}
+	if s.queue == nil {
+		s.queue = make([]item, 0, 4)
+	}
 	s.queue = append(s.queue, i)
 	s.g.metrics.queued.Add(int64(i.size))
-	s.startWriter()
 }
 
 func (s *session) startWriter() {

@@ -45,9 +45,9 @@ func TestWhatIsQueuedWaitsForTheWelcomeAndKeepsItsOrder(t *testing.T) {
 	s, p := socket(t, Config{})
 	s.send([]byte(`{"t":"welcome","rid":"h"}`))
 	recalled := event(2)
-	s.push(event(1))
-	s.push(recalled)
-	s.push(event(3))
+	s.push(event(1), nil)
+	s.push(recalled, nil)
+	s.push(event(3), nil)
 	recalled.void()
 	s.uncork()
 	if f := p.next(); f.T != wire.TypeWelcome {
@@ -70,7 +70,7 @@ func TestAFullQueueClosesAndKeepsNothing(t *testing.T) {
 	s.send([]byte(`{"t":"welcome","rid":"h"}`))
 	n := 0
 	for ; s.at() < closing; n++ {
-		s.push(event(int64(n)))
+		s.push(event(int64(n)), nil)
 		if n > 10_000 {
 			t.Fatal("the queue has no end")
 		}
@@ -81,7 +81,7 @@ func TestAFullQueueClosesAndKeepsNothing(t *testing.T) {
 	if before := p.ends(4002); len(before) > 0 {
 		t.Errorf("before the end came %d frames", len(before))
 	}
-	s.push(event(1))
+	s.push(event(1), nil)
 	s.send([]byte("x"))
 	if queued := s.g.metrics.queued.Load(); queued != 0 {
 		t.Errorf("%d bytes are still queued", queued)
@@ -95,7 +95,7 @@ func TestABurstIsNoFault(t *testing.T) {
 	const n = 100
 	body := strings.Repeat("x", 16_000)
 	for i := range n {
-		s.push(newEntry(int64(i), []byte(`{"t":"event","body":"`+body+`"}`)))
+		s.push(newEntry(int64(i), []byte(`{"t":"event","body":"`+body+`"}`)), nil)
 	}
 	for range n {
 		p.next()
@@ -114,7 +114,7 @@ func TestManyWritersOfOneSession(t *testing.T) {
 		work.Go(func() {
 			for i := range each {
 				if i%2 == 0 {
-					s.push(event(int64(w*each + i)))
+					s.push(event(int64(w*each + i)), nil)
 				} else {
 					s.send(fmt.Appendf(nil, `{"t":"lag","conv":"c","head":%d}`, w*each+i))
 				}

@@ -68,12 +68,16 @@ func (s *session) take(done []item, out []byte) (batch []item, _ []byte, ok bool
 	for _, i := range done {
 		s.settle(i)
 	}
+	clear(done)
 	size, n := 0, 0
 	for n < len(s.queue) && size < chunk {
 		size += int(s.queue[n].size)
 		n++
 	}
 	batch, s.queue = s.queue[:n:n], s.queue[n:]
+	if len(s.queue) == 0 {
+		s.queue = done[:0] // what comes meanwhile needs no new array
+	}
 	if n > 0 {
 		s.oldest = batch[0].at
 	} else {

@@ -18,9 +18,11 @@ import (
 // with a wait. It is never shown to a client.
 const Busy tidings.Code = "BUSY"
 
-// sendSQL appends messages. The rule, the invariants R1 and R2 and the indexes it relies on stand at tidings.send_rows.
-const sendSQL = `SELECT s.position, s.code, s.seq, s.mid, s.epoch, s.at, s.dup
-	FROM tidings.send_rows(@convs::text[], @places::int[], @senders::text[], @devices::text[], @cmids::text[], @bodies::text[], @datas::text[], @wait::boolean) s`
+// sendSQL appends messages. The rule, the invariants R1 and R2 and the indexes it relies on stand at tidings.send_rows. It runs for
+// every batch, so its parameters have numbers, which pgx need not look for, and its columns are never null.
+const sendSQL = `SELECT s.position, s.code, coalesce(s.seq, 0), coalesce(s.mid, '00000000-0000-0000-0000-000000000000'), coalesce(s.epoch, 0),
+		coalesce(s.at, 'epoch'), s.dup
+	FROM tidings.send_rows(convs => $1, places => $2, senders => $3, devices => $4, cmids => $5, bodies => $6, datas => $7, wait => $8) s`
 
 // lockTimeoutSQL bounds each wait for a lock in its transaction.
 const lockTimeoutSQL = `SELECT set_config('lock_timeout', @wait_ms::text, true)`
@@ -60,9 +62,9 @@ func (s *Store) Send(ctx context.Context, batch []tidings.Message, wait time.Dur
 }
 
 // sendOn runs sendSQL. An error of the commit shows when everything has been read.
-func sendOn(ctx context.Context, conn *pgxpool.Conn, args pgx.NamedArgs, n int, wait time.Duration) ([]tidings.Answer, error) {
+func sendOn(ctx context.Context, conn *pgxpool.Conn, args []any, n int, wait time.Duration) ([]tidings.Answer, error) {
 	if wait == 0 {
-		rows, err := conn.Query(ctx, sendSQL, args)
+		rows, err := conn.Query(ctx, sendSQL, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +73,7 @@ func sendOn(ctx context.Context, conn *pgxpool.Conn, args pgx.NamedArgs, n int, 
 	// Both statements travel together and end with one implicit transaction.
 	both := &pgx.Batch{}
 	both.Queue(lockTimeoutSQL, pgx.NamedArgs{"wait_ms": milliseconds(wait)})
-	both.Queue(sendSQL, args)
+	both.Queue(sendSQL, args...)
 	results := conn.SendBatch(ctx, both)
 	if _, err := results.Exec(); err != nil {
 		return nil, errors.Join(err, results.Close())
@@ -87,9 +89,9 @@ func sendOn(ctx context.Context, conn *pgxpool.Conn, args pgx.NamedArgs, n int, 
 // milliseconds is a time to wait as a setting of PostgreSQL, where 0 would mean for ever.
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// sendArgs are the messages as the arrays of send_rows: the conversations once each, in the order of their bytes, in which they are
+// sendArgs are the messages as the parameters of sendSQL: the conversations once each, in the order of their bytes, in which they are
 // locked, and for each message its place among them, from 1.
-func sendArgs(batch []tidings.Message, wait bool) pgx.NamedArgs {
+func sendArgs(batch []tidings.Message, wait bool) []any {
 	n := len(batch)
 	var (
 		convs          = make([]string, n)
@@ -113,34 +115,19 @@ func sendArgs(batch []tidings.Message, wait bool) pgx.NamedArgs {
 			datas[i] = &data
 		}
 	}
-	return pgx.NamedArgs{"convs": convs, "places": places, "senders": senders, "devices": devices, "cmids": cmids, "bodies": bodies,
-		"datas": datas, "wait": wait}
+	return []any{convs, places, senders, devices, cmids, bodies, datas, wait}
 }
 
 func readAnswers(rows pgx.Rows, n int) ([]tidings.Answer, error) {
 	answers := make([]tidings.Answer, n)
 	var (
+		a                  tidings.Answer
 		position, answered int
 		code               string
-		seq, epoch         *int64
-		mid                *tidings.UUID
-		at                 *time.Time
-		dup                bool
+		at                 time.Time
 	)
-	_, err := pgx.ForEachRow(rows, []any{&position, &code, &seq, &mid, &epoch, &at, &dup}, func() error {
-		a := tidings.Answer{Code: tidings.Code(code), Dup: dup}
-		if seq != nil {
-			a.Seq = *seq
-		}
-		if mid != nil {
-			a.Mid = *mid
-		}
-		if epoch != nil {
-			a.Epoch = *epoch
-		}
-		if at != nil {
-			a.At = at.UnixMilli()
-		}
+	_, err := pgx.ForEachRow(rows, []any{&position, &code, &a.Seq, (*[16]byte)(&a.Mid), &a.Epoch, &at, &a.Dup}, func() error {
+		a.Code, a.At = tidings.Code(code), at.UnixMilli()
 		answers[position-1] = a
 		answered++
 		return nil

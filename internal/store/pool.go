@@ -16,9 +16,10 @@ const warningsKey = "tidings.warnings"
 
 // sessionSQL makes what a session does independent of the settings of its role and database: a warning that is not sent cannot be
 // counted, a statement after a lock has to see what the lock waited for, and a wait for a lock that somebody keeps has to end
-// while it is certain that nothing was written, before the statement's own deadline cuts the connection.
+// while it is certain that nothing was written, before the statement's own deadline cuts the connection. A process that vanished
+// without a word in the midst of a transaction keeps its locks until the server ends that.
 const sessionSQL = `SELECT set_config('client_min_messages', 'warning', false), set_config('default_transaction_isolation', 'read committed', false),
-	set_config('lock_timeout', '5s', false)`
+	set_config('lock_timeout', '5s', false), set_config('idle_in_transaction_session_timeout', '10s', false)`
 
 // Configure prepares a pool for a Store that commits messages: its connections count the warnings that come with a commit. When
 // the wait for a synchronous standby is cancelled, PostgreSQL commits all the same and only warns; to whom asked, the commit

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -21,6 +22,22 @@ func appendHead(dst []byte, t, rid string) []byte {
 
 func appendPlace(dst []byte, conv string, epoch int64) []byte {
 	return appendInt(appendText(dst, "conv", conv), "epoch", epoch)
+}
+
+// What surrounds the texts of a frame is shorter than this, escapes and all that is rare left out. The encoders of frequent frames make
+// room by it, so that one that begins with nil grows once.
+const (
+	eventRoom = 224
+	frameRoom = 160
+)
+
+// roomFor makes room for a frame with an event.
+func roomFor(dst []byte, e *tidings.Event) []byte {
+	n := eventRoom + len(e.Conv) + len(e.Sender) + len(e.SDev) + len(e.Cmid) + len(e.Data)
+	if e.Body != nil {
+		n += len(*e.Body)
+	}
+	return slices.Grow(dst, n)
 }
 
 // appendEvent writes what encoding/json makes of e, except that characters of HTML stand as they are. Data has to be JSON, as

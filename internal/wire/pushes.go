@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tidings-project/tidings"
@@ -8,13 +9,13 @@ import (
 
 // AppendEvent writes the push of a new event.
 func AppendEvent(dst []byte, epoch int64, e *tidings.Event) []byte {
-	dst = appendInt(appendHead(dst, TypeEvent, ""), "epoch", epoch)
+	dst = appendInt(appendHead(roomFor(dst, e), TypeEvent, ""), "epoch", epoch)
 	return append(appendEvent(append(dst, `,"event":`...), e), '}')
 }
 
 // AppendLag writes the hint that the device is behind head.
 func AppendLag(dst []byte, conv string, epoch, head int64) []byte {
-	dst = appendPlace(appendHead(dst, TypeLag, ""), conv, epoch)
+	dst = appendPlace(appendHead(slices.Grow(dst, frameRoom+len(conv)), TypeLag, ""), conv, epoch)
 	return append(appendInt(dst, "head", head), '}')
 }
 

@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/tidings-project/tidings"
+import (
+	"slices"
+
+	"github.com/tidings-project/tidings"
+)
 
 // AppendWelcome writes the reply to a hello.
 func AppendWelcome(dst []byte, rid string, w *Welcome) []byte {
@@ -28,7 +32,7 @@ func AppendWelcome(dst []byte, rid string, w *Welcome) []byte {
 
 // AppendSent writes the reply to a send that is stored.
 func AppendSent(dst []byte, rid, conv string, a tidings.Answer) []byte {
-	dst = appendHead(dst, TypeSent, rid)
+	dst = appendHead(slices.Grow(dst, frameRoom+len(rid)+len(conv)), TypeSent, rid)
 	dst = appendText(dst, "conv", conv)
 	dst = appendInt(dst, "seq", a.Seq)
 	dst = appendUUID(dst, "mid", a.Mid)
@@ -92,13 +96,13 @@ const rangeSize = 80
 
 // AppendFetched writes the reply to a fetch.
 func AppendFetched(dst []byte, rid string, epoch int64, e *tidings.Event) []byte {
-	dst = appendInt(appendHead(dst, TypeFetched, rid), "epoch", epoch)
+	dst = appendInt(appendHead(roomFor(dst, e), TypeFetched, rid), "epoch", epoch)
 	return append(appendEvent(append(dst, `,"event":`...), e), '}')
 }
 
 // AppendAcked writes the reply to an ack: seq is the stored cursor.
 func AppendAcked(dst []byte, rid, conv string, epoch, seq int64) []byte {
-	dst = appendPlace(appendHead(dst, TypeAcked, rid), conv, epoch)
+	dst = appendPlace(appendHead(slices.Grow(dst, frameRoom+len(rid)+len(conv)), TypeAcked, rid), conv, epoch)
 	return append(appendInt(dst, "seq", seq), '}')
 }
 
