@@ -124,6 +124,10 @@ func (c *Client) Sync(ctx context.Context, conv string) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		is := func(w chan error) bool { return w == done }
+		v.waiters, v.served = slices.DeleteFunc(v.waiters, is), slices.DeleteFunc(v.served, is)
 		return tidings.Errorf(tidings.Unavailable, "sync %s: %w", conv, ctx.Err())
 	case <-c.ctx.Done():
 		return errClosed

@@ -246,6 +246,13 @@ func (c *Client) Send(m Message) (*Pending, error) {
 			c.box.forget(e)
 			return nil, err
 		}
+		switch c.box.waiting[key{e.Conv, e.Cmid}] {
+		case e:
+		case nil: // discarded meanwhile, perhaps before the file had it
+			return &Pending{e.Entry, e, c}, c.note(line{Op: "end", Conv: e.Conv, Cmid: e.Cmid})
+		default: // and another one has taken its place
+			return &Pending{e.Entry, e, c}, nil
+		}
 		v := c.conversation(e.Conv)
 		v.queue = append(v.queue, e)
 		c.look(v)
@@ -298,15 +305,14 @@ func (c *Client) Resend(conv, cmid string) {
 // Discard takes a message out of the outbox. It may have been stored by an earlier transmission.
 func (c *Client) Discard(conv, cmid string) error {
 	c.mu.Lock()
+	defer c.mu.Unlock() // also for the note: behind it the same Cmid may be taken in anew
 	e := c.box.waiting[key{conv, cmid}]
 	if e == nil {
-		c.mu.Unlock()
 		return nil
 	}
 	c.conversation(conv).drop(e)
 	c.box.forget(e)
 	e.end(Sent{}, ErrDiscarded)
-	c.mu.Unlock()
 	return c.note(line{Op: "end", Conv: conv, Cmid: cmid})
 }
 

@@ -1,9 +1,11 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -158,5 +160,62 @@ func TestTheOutboxStaysSmall(t *testing.T) {
 	_, state := open(t, path)
 	if len(state.Waiting) != 15 || state.Waiting[3].Cmid != "m-300" {
 		t.Fatalf("%d entries are left", len(state.Waiting))
+	}
+}
+
+// A message can be discarded while Send still waits for the disk: then it is neither sent nor there again.
+func TestDiscardDuringSend(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "outbox")
+	c, err := Open(Config{URL: "ws://127.0.0.1:1", Device: "d-1", Outbox: path, Token: noToken, BackoffMin: time.Hour, BackoffMax: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		cmid := fmt.Sprint("m-", i)
+		discarded := make(chan error)
+		go func() {
+			for len(c.Waiting()) == 0 {
+				runtime.Gosched()
+			}
+			discarded <- c.Discard("c", cmid)
+		}()
+		if _, err := c.Send(Message{Conv: "c", Cmid: cmid, Body: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-discarded; err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.mu.Lock()
+	if n := len(c.conversation("c").queue); n > 0 {
+		t.Errorf("%d discarded messages are to be sent", n)
+	}
+	c.mu.Unlock()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, state := open(t, path); len(state.Waiting) > 0 {
+		t.Errorf("%d discarded messages are in the file", len(state.Waiting))
+	}
+}
+
+// A call of Sync that was given up leaves nothing behind.
+func TestSyncGivenUp(t *testing.T) {
+	c, err := Open(Config{URL: "ws://127.0.0.1:1", Device: "d-1", Token: noToken, BackoffMin: time.Hour, BackoffMax: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		if err := c.Sync(ctx, "c"); tidings.ErrorCode(err) != tidings.Unavailable {
+			t.Errorf("a sync that was given up: %v", err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.conversation("c"); len(v.waiters)+len(v.served) > 0 {
+		t.Errorf("%d still wait", len(v.waiters)+len(v.served))
 	}
 }

@@ -20,7 +20,7 @@ func (b *Bus) listen(ctx context.Context, h Handler) {
 			return
 		}
 		if time.Since(began) > 2*(dialing+patience) {
-			pause = 0 // it had been heard
+			pause, caught = 0, time.Time{} // it had been heard
 		}
 		if pause == 0 {
 			b.cfg.Log.Warn("the bus is not heard; the database is looked at instead", "error", err)

@@ -103,6 +103,11 @@ func (c *committer) oneByOne(ctx context.Context, batch []*part, wait time.Durat
 // place of the one that is sent for it.
 func fold(batch []*part) (msgs []tidings.Message, places []int) {
 	type key struct{ sender, cmid string }
+	n := 0
+	for _, p := range batch {
+		n += len(p.sends)
+	}
+	msgs, places = make([]tidings.Message, 0, n), make([]int, 0, n)
 	for _, p := range batch {
 		if len(p.sends) == 1 { // as it is for most conversations: nothing to fold
 			places = append(places, len(msgs))

@@ -83,7 +83,7 @@ func (h *hub) run(ctx context.Context, ready func()) {
 		parts.Go(func() { h.readFeeds(ctx) })
 	}
 	for _, part := range []func(context.Context){h.reapUsers, h.closeRoutes, h.joinUsers, h.retryFeeds, h.catchUpHeads, h.walkMembers,
-		h.compareSlices, h.hintLag, h.drainPosted, h.expectGateways, h.watchLease, func(ctx context.Context) { h.keepLease(ctx, ready) }} {
+		h.compareSlices, h.hintLag, h.drainPosted, h.expectGateways, h.watchLease, h.sweep, func(ctx context.Context) { h.keepLease(ctx, ready) }} {
 		parts.Go(func() { part(ctx) })
 	}
 	<-ctx.Done()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"runtime"
 	"testing"
 	"time"
@@ -306,4 +307,36 @@ func TestHubTellsCursors(t *testing.T) {
 	if ana.heard("cursor", "c") != nil {
 		t.Error("the device was told of its own read")
 	}
+}
+
+// Sweeping after another gateway may wait for a lock. It must not cost the gateway that does it its own lease.
+func TestASweepThatWaitsCostsNoLease(t *testing.T) {
+	st := newTown(t)
+	s := stationOn(t, st, "gw-1", func(c *hubConfig) { c.leaseFor = 2 * time.Second })
+	if err := st.RenewLease(t.Context(), "gw-2", time.Second, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Hello(t.Context(), "ana", "a1", "i", "gw-2", newConnection()); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := st.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Rollback(context.Background())
+	if _, err := lock.Exec(t.Context(), `SELECT FROM tidings.route FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 4*time.Second; time.Sleep(20 * time.Millisecond) {
+		if !s.held.held() {
+			t.Fatalf("the lease is lost after %v", time.Since(began))
+		}
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the route is swept", func() bool {
+		routes, err := st.RoutesOf(t.Context(), "gw-2")
+		return err == nil && len(routes) == 0
+	})
 }

@@ -79,8 +79,16 @@ func (h *hub) renewLease(ctx context.Context, from time.Duration) error {
 		return err
 	}
 	h.held.extend(from, h.leaseFor)
-	_, err := h.store.SweepRoutes(ctx)
-	return err
+	return nil
+}
+
+// sweep removes the routes of gateways whose lease has ended. It may wait for locks, and keepLease must not.
+func (h *hub) sweep(ctx context.Context) {
+	for pause(ctx, h.leaseFor/3) {
+		if _, err := h.store.SweepRoutes(ctx); err != nil && ctx.Err() == nil {
+			h.log.Warn("the routes of gateways that have ended could not be removed; it is tried again", "error", err)
+		}
+	}
 }
 
 // watchLease closes all sessions when the lease stays lost: a renewal may hang for longer than a failing one. It looks twice, so

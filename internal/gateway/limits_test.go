@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -231,5 +233,32 @@ func TestOneRefreshAtATime(t *testing.T) {
 	}
 	if f := p.ask("refresh", `"token":%q`, text); f.T != wire.TypeRefreshed {
 		t.Errorf("a later one is answered with %s", f.raw)
+	}
+}
+
+// A handshake that may be repeated names a pause, whatever it was refused for.
+func TestARefusedHandshakeNamesAPause(t *testing.T) {
+	for _, err := range []error{&tidings.Error{Code: tidings.Unavailable, Message: "no database"}, errors.New("a defect")} {
+		w := httptest.NewRecorder()
+		newGateway(Config{}).deny(w, 0, err)
+		if w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"retry_after_ms":1000`) {
+			t.Errorf("%v is answered with %d %v %s", err, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+// A peer that has answered the close frame leaves the end of the connection to the server, which does not wait for it.
+func TestAPeerThatHasAnsweredTheCloseIsLetGo(t *testing.T) {
+	h := newHouse(t, func(c *Config) { c.CloseWait = 20 * time.Second })
+	p := h.login("ana", "a1")
+	h.roster.of("ana")[0].close(wire.CloseReplaced, "")
+	if opcode, _, err := p.frame(); opcode != 8 || err != nil {
+		t.Fatalf("a frame of type %d, %v", opcode, err)
+	}
+	p.raw(masked(0x88, []byte{wire.CloseReplaced >> 8, wire.CloseReplaced & 0xff}))
+	began := time.Now()
+	eventually(t, "the session is gone", func() bool { return h.roster.size() == 0 })
+	if took := time.Since(began); took > h.cfg.CloseWait/2 {
+		t.Errorf("it took %v", took)
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/tidings-project/tidings"
@@ -94,6 +95,9 @@ func (h *hub) checkRoutes(ctx context.Context) error {
 			if _, ok := left[a.connection]; ok {
 				delete(left, a.connection)
 				continue
+			}
+			if err := ctx.Err(); err != nil { // RegisterRoute has a deadline of its own
+				return fmt.Errorf("register routes again: %w", err)
 			}
 			current, err := h.store.RegisterRoute(ctx, h.route(a.session))
 			switch {

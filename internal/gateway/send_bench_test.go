@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -37,9 +38,10 @@ func BenchmarkSend(b *testing.B) {
 	var writes atomic.Int64
 	join := func(user string) *session {
 		s := newSession(h.Gateway, answered{answers: make(chan bool, 1), writes: &writes})
-		s.user, s.device, s.version, s.phase = user, "d", 1, serving
+		hello, err := h.store.Hello(b.Context(), user, "d", "i", "gw-1", s.connection)
+		s.user, s.device, s.version, s.phase = user, "d", hello.Version, serving
 		s.uncork()
-		if err := h.hub.subscribe(b.Context(), s); err != nil {
+		if err = errors.Join(err, h.hub.subscribe(b.Context(), s)); err != nil {
 			b.Fatal(err)
 		}
 		return s

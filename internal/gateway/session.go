@@ -222,7 +222,7 @@ func (s *session) enqueue(i item) {
 		s.oldest = i.at
 	}
 	if s.queue == nil {
-		s.queue = make([]item, 0, 4)
+		s.queue = make([]item, 0, 2) // an event and the answer to its sender
 	}
 	s.queue = append(s.queue, i)
 	s.g.metrics.queued.Add(int64(i.size))

@@ -26,22 +26,31 @@ func (s *session) read(ws *websocket.Conn, t *tap) {
 	})
 	ws.SetCloseHandler(func(int, string) error { return nil }) // answered below
 	meter := newMeter(s.g.cfg.Rate, s.g.cfg.Burst, s.born)
-	more, readable := true, true
+	more, err := true, error(nil)
 	for more {
-		more, readable = s.next(ws, t, &meter)
+		more, err = s.next(ws, t, &meter)
 	}
-	if !readable || !s.answered(ws) {
+	for err == nil { // passes over what still comes after the gateway's close
+		var message io.Reader
+		if _, message, err = ws.NextReader(); err == nil {
+			_, err = io.Copy(io.Discard, message)
+		}
+	}
+	// A peer that has answered the close frame leaves the end of the connection to the server (RFC 6455, section 7.1.1).
+	_, answered := peerClosed(err)
+	answered = answered && s.at() == closed // before its own close is echoed
+	s.broken(err, t)
+	if !answered {
 		s.discard()
 	}
 	s.leave()
 }
 
-// next takes one message and tells whether another one may follow, and whether frames can still be read.
-func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) (more, readable bool) {
+// next takes one message and tells whether another one may follow. After an error no frame can be read any more.
+func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) (more bool, err error) {
 	kind, message, err := ws.NextReader()
 	if err != nil {
-		s.broken(err, t)
-		return false, false
+		return false, err
 	}
 	buffer := readBuffers.Get().(*[]byte) // not before something comes: an idle session holds none
 	defer readBuffers.Put(buffer)
@@ -50,8 +59,7 @@ func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) (more, readable
 	*buffer = frame
 	s.partial.Store(0)
 	if err != nil {
-		s.broken(err, t)
-		return false, false
+		return false, err
 	}
 	s.seen.Store(s.g.clock())
 	s.g.metrics.in.Inc()
@@ -60,7 +68,7 @@ func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) (more, readable
 	} else {
 		s.close(wire.CloseNotHello, "binary frames are not understood")
 	}
-	return s.at() < closing, true
+	return s.at() < closing, nil
 }
 
 // appendAll appends all of r, which is bounded by the read limit.
@@ -82,36 +90,27 @@ func appendAll(dst []byte, r io.Reader) ([]byte, error) {
 
 // broken closes the session as the end of its input demands.
 func (s *session) broken(err error, t *tap) {
-	var closed *websocket.CloseError
+	code, wants := peerClosed(err)
 	switch {
 	case t.code != 0: // a breach of the protocol
 		s.close(t.code, "")
 	case errors.Is(err, websocket.ErrReadLimit):
 		s.close(wire.CloseTooLarge, "")
-	case errors.As(err, &closed) && closed.Code != websocket.CloseAbnormalClosure:
-		s.finish(closed.Code, "") // the peer wants to close: its frame is echoed
+	case wants:
+		s.finish(code, "") // the peer wants to close: its frame is echoed
 	default:
 		s.close(0, "")
 		_ = s.conn.Close() // the peer is gone
 	}
 }
 
-// answered passes over what still comes after the gateway's close until the peer has answered the close frame: it leaves the end of the
-// connection to the server then (RFC 6455, section 7.1.1). It says no when frames can be read no longer.
-func (s *session) answered(ws *websocket.Conn) bool {
-	for {
-		_, message, err := ws.NextReader()
-		if err == nil {
-			_, err = io.Copy(io.Discard, message)
-		}
-		var answer *websocket.CloseError
-		if errors.As(err, &answer) && answer.Code != websocket.CloseAbnormalClosure {
-			return s.at() == closed
-		}
-		if err != nil {
-			return false
-		}
+// peerClosed is the code of the peer's close frame, if that is what err is.
+func peerClosed(err error) (code int, is bool) {
+	var frame *websocket.CloseError
+	if !errors.As(err, &frame) || frame.Code == websocket.CloseAbnormalClosure { // the library's word for an end without one
+		return 0, false
 	}
+	return frame.Code, true
 }
 
 // discard reads what still comes after the close frame until the peer has closed, too: a socket that is closed with unread bytes

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,32 @@ func socket(t *testing.T, cfg Config) (*session, *peer) {
 
 func event(n int64) *entry {
 	return newEntry(n, fmt.Appendf(nil, `{"t":"event","epoch":1,"event":{"conv":"c","seq":%d}}`, n))
+}
+
+// What one commit has for a session goes out in one write, and an event without an answer goes out, too.
+func TestEventAndAnswerAreOneWrite(t *testing.T) {
+	var writes atomic.Int64
+	g := newGateway(Config{})
+	open := func() *session {
+		s := newSession(g, answered{answers: make(chan bool, 1), writes: &writes})
+		s.uncork()
+		return s
+	}
+	sender, receiver := open(), open()
+	var l late
+	for n := range int64(2) {
+		sender.push(event(n), &l)
+		receiver.push(event(n), &l)
+	}
+	if sender.writing || receiver.writing {
+		t.Error("a writer has begun")
+	}
+	sender.send([]byte(`{"t":"sent"}`))
+	l.begin()
+	g.sessions.Wait()
+	if writes.Load() != 2 || g.metrics.queued.Load() != 0 {
+		t.Errorf("there were %d writes, %d bytes are left", writes.Load(), g.metrics.queued.Load())
+	}
 }
 
 func TestWhatIsQueuedWaitsForTheWelcomeAndKeepsItsOrder(t *testing.T) {
@@ -114,7 +141,7 @@ func TestManyWritersOfOneSession(t *testing.T) {
 		work.Go(func() {
 			for i := range each {
 				if i%2 == 0 {
-					s.push(event(int64(w*each + i)), nil)
+					s.push(event(int64(w*each+i)), nil)
 				} else {
 					s.send(fmt.Appendf(nil, `{"t":"lag","conv":"c","head":%d}`, w*each+i))
 				}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -114,13 +115,18 @@ func (g *Gateway) deny(w http.ResponseWriter, status int, err error) {
 		status = info.HTTP
 	}
 	problem := map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": info.When, "stored": info.Stored, "retry": info.Retry}
+	var pause time.Duration
+	if info.Retry == "same" {
+		pause = time.Second // unless a better one is known
+	}
 	var e *tidings.Error
 	if errors.As(err, &e) && code != tidings.Internal {
 		problem["detail"] = e.Message
-		if e.RetryAfter > 0 {
-			problem["retry_after_ms"] = e.RetryAfter.Milliseconds()
-			w.Header().Set("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
-		}
+		pause = cmp.Or(e.RetryAfter, pause)
+	}
+	if pause > 0 {
+		problem["retry_after_ms"] = pause.Milliseconds()
+		w.Header().Set("Retry-After", strconv.FormatInt(int64((pause+time.Second-1)/time.Second), 10))
 	}
 	if code == tidings.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", "Bearer")

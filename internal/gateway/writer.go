@@ -75,13 +75,10 @@ func (s *session) take(done []item, out []byte) (batch []item, _ []byte, ok bool
 		n++
 	}
 	batch, s.queue = s.queue[:n:n], s.queue[n:]
-	if len(s.queue) == 0 {
+	if n == 0 {
+		s.queue, s.oldest = nil, 0 // the arrays end with the writer: an idle session holds none
+	} else if s.oldest = batch[0].at; len(s.queue) == 0 {
 		s.queue = done[:0] // what comes meanwhile needs no new array
-	}
-	if n > 0 {
-		s.oldest = batch[0].at
-	} else {
-		s.queue, s.oldest = nil, 0
 	}
 	wake := s.wantsStep()
 	switch {

@@ -153,16 +153,19 @@ func (s *Server) URL() string { return "http://" + s.main.Addr().String() }
 func (s *Server) Store() *store.Store { return s.store }
 
 // Run serves until ctx ends, or something that it cannot do without fails. Then it stops in order: /readyz says no, no task is
-// claimed any more, requests and calls in flight end and are written down, for at most Config.Drain.
+// claimed and no socket taken any more, requests and calls in flight end and are written down, for at most Config.Drain. Until a
+// gateway has closed its sockets, whoever comes is answered, and told by 503 and Retry-After to come later.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
 	working, stopWorking := context.WithCancel(ctx)
 	defer stopWorking()
+	answering, stopAnswering := context.WithCancel(context.WithoutCancel(ctx)) // until the last request was answered
+	defer stopAnswering()
 	failed := make(chan error, len(s.servers)+1) // one from each that can fail
 	var helpers, serving, calling sync.WaitGroup
-	helpers.Go(func() { s.wakes.run(working) })
+	helpers.Go(func() { s.wakes.run(answering) })
 	if s.telling != nil {
-		helpers.Go(func() { s.telling.RunTelling(working) })
+		helpers.Go(func() { s.telling.RunTelling(answering) })
 	}
 	if s.tokens != nil {
 		helpers.Go(func() { s.tokens.Run(working) })
@@ -175,10 +178,14 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	var undone error // what the worker left open
+	drained := make(chan struct{})
 	if s.gateway != nil {
 		calling.Go(func() {
+			defer close(drained)
 			s.gateway.Run(working)
 		})
+	} else {
+		close(drained)
 	}
 	if s.worker != nil {
 		helpers.Go(func() { s.housekeep(working) })
@@ -209,12 +216,17 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
 	defer cancel()
+	select {
+	case <-drained:
+	case <-drain.Done():
+	}
 	for _, h := range s.servers {
 		if err := h.Shutdown(drain); err != nil {
 			errs = append(errs, fmt.Errorf("requests were still open after %v: %w", s.cfg.Drain, err), h.Close())
 		}
 	}
 	serving.Wait()
+	stopAnswering()
 	calling.Wait() // the worker has the same deadline
 	helpers.Wait()
 	errs = append(errs, undone)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/gorilla/websocket"
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
@@ -335,4 +336,62 @@ func short() map[string]Channel {
 
 func unset() map[string]Channel {
 	return map[string]Channel{"x": {Webhook: &Webhook{URL: "https://hooks.example", Secrets: []Secret{{Env: "TIDINGS_TEST_UNSET"}}}}}
+}
+
+// While a gateway closes its sockets, whoever comes is told when to come again.
+func TestStopRefusesSocketsUntilTheOthersAreClosed(t *testing.T) {
+	cfg := config(t, pgtest.NewURL(t))
+	cfg.Roles, cfg.TokenHS256Secret = []string{RoleGateway}, Secret{Text: strings.Repeat("s", 32)}
+	cfg.GatewayDrain = time.Second
+	r := start(t, cfg)
+	deadline := time.Now().Add(time.Minute)
+	for r.gateway.Ready() != nil && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	dial := func() (*websocket.Conn, *http.Response, error) {
+		dialer := websocket.Dialer{Subprotocols: []string{"tidings.v1"}}
+		return dialer.Dial("ws"+strings.TrimPrefix(r.URL(), "http")+"/v1/ws", nil)
+	}
+	conn, _, err := dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	closed := make(chan error, 1)
+	go func() {
+		_, _, err := conn.ReadMessage()
+		closed <- err
+	}()
+	r.stop()
+	refused := 0
+	for open := true; open; {
+		another, answer, err := dial()
+		wait := 10 * time.Millisecond
+		switch {
+		case err == nil: // it came before the stop
+			_ = another.Close()
+		case answer == nil: // the process is about to end, and so is the socket
+			wait = cfg.GatewayDrain / 4
+		case answer.StatusCode == 503 && answer.Header.Get("Retry-After") != "":
+			refused++
+		default:
+			t.Fatalf("a new socket is answered with %d %v", answer.StatusCode, answer.Header)
+		}
+		select {
+		case err := <-closed:
+			if open = false; !websocket.IsCloseError(err, 4001) {
+				t.Errorf("the socket ended with %v", err)
+			}
+		case <-time.After(wait):
+			if err != nil && answer == nil {
+				t.Fatalf("a new socket is not answered while others are open: %v", err)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no new socket was refused")
+	}
+	if err := r.wait(t); err != nil {
+		t.Error(err)
+	}
 }

@@ -221,7 +221,7 @@ func TestLockTimeoutEnds(t *testing.T) {
 	for range 3 {
 		_, err := b.Send(t.Context(), []tidings.Message{said("c-1", "m-1")}, time.Second)
 		b.must(err)
-		if got := one[string](b, `SHOW lock_timeout`); got != "0" {
+		if got := one[string](b, `SHOW lock_timeout`); got != "5s" { // what Configure has set
 			t.Errorf("lock_timeout is %s", got)
 		}
 	}
