@@ -94,6 +94,7 @@ type Gateway struct {
 	roster    roster
 	greeters  crew // hellos and refreshes, which may wait for a key server
 	readers   crew // requests of sessions, one turn each
+	lockers   crew // those of them that wait for a conversation's lock
 	acks      batcher[ackRequest]
 	waiting   atomic.Int64  // requests that wait for readers or acks
 	revoked   chan struct{} // a look at revocations is due; holds one
@@ -136,6 +137,7 @@ func newGateway(cfg Config) *Gateway {
 	g.roster.init()
 	g.greeters = crew{size: max(1, cfg.Readers/2), owner: &g.working}
 	g.readers = crew{size: cfg.Readers, owner: &g.working}
+	g.lockers = crew{size: max(1, cfg.Readers/2), owner: &g.working}
 	g.acks = batcher[ackRequest]{do: g.storeAcks, owner: &g.working}
 	return g
 }

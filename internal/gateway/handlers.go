@@ -149,6 +149,15 @@ func (s *session) step() {
 	s.steps++
 	s.mu.Unlock()
 	s.g.waiting.Add(-1)
+	if req.T == wire.TypeOutcome { // it waits for whoever holds the conversation: readers must not
+		s.g.lockers.do(func() { s.turn(req) })
+		return
+	}
+	s.turn(req)
+}
+
+// turn serves the request of a turn and makes the next one.
+func (s *session) turn(req wire.Request) {
 	if frame, err := s.serve(req); err != nil {
 		s.answerError(req.Rid, req.T, err)
 	} else {

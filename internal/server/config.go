@@ -24,7 +24,7 @@ const (
 // docs/configuration.md is printed from the tags.
 type Config struct {
 	DatabaseURL   string   `name:"database-url" env:"TIDINGS_DATABASE_URL" placeholder:"URL" help:"PostgreSQL connection string."`
-	DatabaseConns int32    `name:"database-conns" env:"TIDINGS_DATABASE_CONNS" default:"30" help:"Largest number of connections to the database."`
+	DatabaseConns int32    `name:"database-conns" env:"TIDINGS_DATABASE_CONNS" default:"40" help:"Largest number of connections to the database; a gateway that has another role beside it has half of them for itself. It opens two more, for wake-ups."`
 	Roles         []string `name:"roles" env:"TIDINGS_ROLES" default:"api,worker" enum:"api,worker,gateway" help:"What this process does: api serves HTTP, worker carries out tasks and does the housekeeping, gateway serves the WebSockets of conversations."`
 
 	Listen        string   `name:"listen" env:"TIDINGS_LISTEN" default:"127.0.0.1:8080" help:"Where HTTP is served, without TLS: put a proxy in front. A worker alone serves only /healthz, /readyz and /metrics."`

@@ -31,6 +31,7 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	store   *store.Store
+	sockets *store.Store // of the gateway: its connections are not taken by calls of the API that wait for a lock
 	ready   *readiness
 	wakes   *wakes
 	tokens  *token.Verifier  // nil: none are accepted
@@ -58,8 +59,19 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 			s.Close()
 		}
 	}()
-	if s.store, err = OpenStore(cfg.DatabaseURL, cfg.DatabaseConns); err != nil {
+	conns := cfg.DatabaseConns
+	shared := cfg.is(RoleGateway) && len(cfg.Roles) > 1
+	if shared {
+		conns = max(conns/2, 1)
+	}
+	if s.store, err = OpenStore(cfg.DatabaseURL, conns); err != nil {
 		return nil, err
+	}
+	s.sockets = s.store
+	if shared {
+		if s.sockets, err = OpenStore(cfg.DatabaseURL, conns); err != nil {
+			return nil, err
+		}
 	}
 	if err := schema.Check(ctx, cfg.DatabaseURL); err != nil {
 		return nil, err
@@ -242,7 +254,9 @@ func (s *Server) Close() {
 		}
 	}
 	s.closeChannels()
-	if s.store != nil {
-		s.store.Pool().Close()
+	for _, st := range []*store.Store{s.sockets, s.store} {
+		if st != nil {
+			st.Pool().Close() // a second close of the same does nothing
+		}
 	}
 }

@@ -32,32 +32,37 @@ const outcomeSQL = `SELECT c.epoch,
 func (s *Store) Outcome(ctx context.Context, conv, user, cmid string) (o Outcome, err error) {
 	const doing = "look for the outcome of a message"
 	err = s.transact(ctx, doing, func(ctx context.Context, tx pgx.Tx) error {
-		noMember := tidings.Errorf(tidings.NotMember, "%s: the user is no member of the conversation", doing)
-		if err := lockConversation(ctx, tx, lockOutcomeSQL, conv); errors.Is(err, pgx.ErrNoRows) {
-			return noMember
-		} else if err != nil {
+		// Strangers do not get as far as the lock, which keeps writers away: whoever has a message under way is a member by now.
+		if o, err = outcome(ctx, tx, doing, conv, user, cmid); err != nil {
 			return err
 		}
-		var (
-			stored, purged *int64
-			member         bool
-		)
-		o = Outcome{Stored: "no"}
-		if err := tx.QueryRow(ctx, outcomeSQL, pgx.NamedArgs{"conv": conv, "user": user, "cmid": cmid}).Scan(&o.Epoch, &stored, &purged, &member); err != nil {
+		if err := lockConversation(ctx, tx, lockOutcomeSQL, conv); err != nil {
 			return err
 		}
-		switch {
-		case stored != nil:
-			o.Stored, o.Seq = "yes", *stored
-		case purged != nil:
-			o.Stored, o.Seq = "purged", *purged
-		case !member:
-			return noMember
-		}
-		return nil
+		o, err = outcome(ctx, tx, doing, conv, user, cmid) // a new statement: it sees what the lock waited for
+		return err
 	})
 	if err != nil {
 		return Outcome{}, err
+	}
+	return o, nil
+}
+
+func outcome(ctx context.Context, tx pgx.Tx, doing, conv, user, cmid string) (o Outcome, err error) {
+	var stored, purged *int64
+	var member bool
+	err = tx.QueryRow(ctx, outcomeSQL, pgx.NamedArgs{"conv": conv, "user": user, "cmid": cmid}).Scan(&o.Epoch, &stored, &purged, &member)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) || err == nil && stored == nil && purged == nil && !member:
+		return Outcome{}, tidings.Errorf(tidings.NotMember, "%s: the user is no member of the conversation", doing)
+	case err != nil:
+		return Outcome{}, err
+	case stored != nil:
+		o.Stored, o.Seq = "yes", *stored
+	case purged != nil:
+		o.Stored, o.Seq = "purged", *purged
+	default:
+		o.Stored = "no"
 	}
 	return o, nil
 }

@@ -35,6 +35,11 @@ func Configure(c *pgxpool.Config) {
 			given(conn, n)
 		}
 	}
+	failed := c.ConnConfig.OnPgError
+	c.ConnConfig.OnPgError = func(conn *pgconn.PgConn, e *pgconn.PgError) bool {
+		// A session that may not write stays so, also when new ones may: the next statement has to get another.
+		return e.Code != readOnly && failed(conn, e)
+	}
 	connected := c.AfterConnect
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, sessionSQL); err != nil {

@@ -65,6 +65,9 @@ func (s *Store) writeWithin(ctx context.Context, limit time.Duration, doing stri
 	return coded(doing, err)
 }
 
+// readOnly is the SQLSTATE of a write where none is allowed: on a server that is a standby now, or that its operator has set so.
+const readOnly = "25006"
+
 // coded gives a database error its code: a refusal by the database certainly changed nothing, a lost connection may
 // have. Only the SQLSTATE and the constraint are repeated, because a detail may hold a row.
 func coded(doing string, err error) error {
@@ -87,7 +90,7 @@ func coded(doing string, err error) error {
 			return &tidings.Error{Code: tidings.OutcomeUnknown, Message: fmt.Sprintf("%s: the database ended the connection (%s)", doing, pg.Code), Err: err}
 		case pg.Code == "23514" || pg.Code == "23502" || pg.Code[:2] == "22":
 			return tidings.Errorf(tidings.InvalidArgument, "%s: refused by the database: %s %s", doing, pg.Code, pg.ConstraintName)
-		case pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code == "55P03":
+		case pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code == "55P03" || pg.Code == readOnly:
 			return &tidings.Error{Code: tidings.Unavailable, Message: fmt.Sprintf("%s: the database is not available (%s)", doing, pg.Code), Err: err}
 		}
 		return &tidings.Error{Code: tidings.Internal, Message: fmt.Sprintf("%s: %s: %s", doing, pg.Code, pg.Message), Err: err}
