@@ -59,6 +59,7 @@ type API struct {
 	requests  *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
 	reports   *prometheus.CounterVec
+	turns     turns         // of requests that need a conversation's lock
 	inFlight  chan struct{} // holds one for each request
 }
 

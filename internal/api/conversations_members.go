@@ -43,6 +43,11 @@ func (a *API) members() {
 			if actor == in.Member {
 				actor = "" // nobody's stead
 			}
+			end, err := a.turns.take(ctx, in.Conv)
+			if err != nil {
+				return nil, err
+			}
+			defer end()
 			m, err := do(ctx, in.Conv, in.Member, actor)
 			if err != nil {
 				return nil, err

@@ -92,6 +92,11 @@ func (a *API) messages() {
 			if err != nil {
 				return nil, err
 			}
+			end, err := a.turns.take(ctx, in.Conv)
+			if err != nil {
+				return nil, err
+			}
+			defer end()
 			o, err := a.store.Outcome(ctx, in.Conv, user, in.Cmid)
 			return &outcomeOut{wire.Outcome{Conv: in.Conv, Cmid: in.Cmid, Epoch: o.Epoch, Stored: o.Stored, Seq: o.Seq}}, err
 		})
@@ -99,8 +104,13 @@ func (a *API) messages() {
 
 // send posts a message, so that the gateways hear of it.
 func (a *API) send(ctx context.Context, m tidings.Message) (tidings.Answer, error) {
+	end, err := a.turns.take(ctx, m.Conv)
+	if err != nil {
+		return tidings.Answer{}, err
+	}
+	defer end()
 	var answers []tidings.Answer
-	err := a.store.Committing(ctx, "send a message", func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+	err = a.store.Committing(ctx, "send a message", func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		answers, err = outbox.Post(ctx, conn, m)
 		return err
 	})
