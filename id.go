@@ -3,7 +3,6 @@ package tidings
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 )
 
 // MaxID is the greatest length of an id in bytes.
@@ -46,7 +45,13 @@ func (u UUID) IsZero() bool { return u == UUID{} }
 
 // String is the canonical form, 8-4-4-4-12 hexadecimal digits.
 func (u UUID) String() string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+	text := [36]byte{8: '-', 13: '-', 18: '-', 23: '-'}
+	hex.Encode(text[0:8], u[0:4])
+	hex.Encode(text[9:13], u[4:6])
+	hex.Encode(text[14:18], u[6:8])
+	hex.Encode(text[19:23], u[8:10])
+	hex.Encode(text[24:36], u[10:16])
+	return string(text[:])
 }
 
 // MarshalText is the canonical form; an absent id is the empty text.

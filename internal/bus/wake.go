@@ -32,17 +32,11 @@ type Displaced struct {
 	Connection tidings.UUID `json:"i"`
 }
 
-// Revoked says that tokens of a user were revoked.
-type Revoked struct {
-	User string `json:"u"`
-}
-
 // Item is one thing told: exactly one of its fields is set.
 type Item struct {
 	Wake      *Wake      `json:"w,omitempty"`
 	Cursor    *Cursor    `json:"c,omitempty"`
 	Displaced *Displaced `json:"d,omitempty"`
-	Revoked   *Revoked   `json:"v,omitempty"`
 }
 
 // payload is the text of one NOTIFY. A sender's payloads with items are numbered 1, 2, 3 …; one without repeats the last number.

@@ -32,7 +32,7 @@ func (c *committer) commit(ctx context.Context, batch []*part, wait time.Duratio
 	switch {
 	case err == nil:
 		c.settle(batch, places, answers)
-	case doubt, len(places) == 1, wait > 0 && tidings.ErrorCode(err) == tidings.Unavailable: // the last: the lock was not to be had
+	case doubt, wait > 0 && tidings.ErrorCode(err) == tidings.Unavailable: // the last: the lock was not to be had
 		for _, p := range batch {
 			p.fail(len(p.sends), err)
 		}

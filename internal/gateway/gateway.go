@@ -96,8 +96,7 @@ type Gateway struct {
 	readers   crew // requests of sessions, one turn each
 	lockers   crew // those of them that wait for a conversation's lock
 	acks      batcher[ackRequest]
-	waiting   atomic.Int64  // requests that wait for readers or acks
-	revoked   chan struct{} // a look at revocations is due; holds one
+	waiting   atomic.Int64 // requests that wait for readers or acks
 
 	ctx      context.Context // of requests; set by Run before the first socket is taken
 	sessions sync.WaitGroup  // readers and writers
@@ -117,7 +116,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("a queue of %d bytes is too small: it has to hold two frames of %d", cfg.QueueBytes, wire.MaxFrame)
 	}
 	g := newGateway(cfg)
-	g.hub = newHub(hubConfig{gateway: cfg.ID, store: cfg.Store, bus: cfg.Bus, log: g.log, revoked: g.lookAtFloors, leaseFor: cfg.Lease})
+	g.hub = newHub(hubConfig{gateway: cfg.ID, store: cfg.Store, bus: cfg.Bus, log: g.log, leaseFor: cfg.Lease})
 	g.held = g.hub.held.held
 	g.committer = newCommitter(cfg.Store, g.hub.committed, committerOptions{BatchSize: cfg.Batch, Observe: g.metrics.committed})
 	if cfg.Registerer != nil {
@@ -131,8 +130,7 @@ func New(cfg Config) (*Gateway, error) {
 // newGateway makes the parts that sessions need.
 func newGateway(cfg Config) *Gateway {
 	cfg.defaults()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, began: time.Now(), held: func() bool { return true }, ctx: context.Background(),
-		revoked: make(chan struct{}, 1)}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, began: time.Now(), held: func() bool { return true }, ctx: context.Background()}
 	g.metrics = newMetrics(&g.roster)
 	g.roster.init()
 	g.greeters = crew{size: max(1, cfg.Readers/2), owner: &g.working}

@@ -147,7 +147,6 @@ func (g *Gateway) watchFloors(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		case <-g.revoked:
 		}
 		asking, cancel := g.requestContext(ctx)
 		floors, now, err := g.cfg.Store.TokenFloorsSince(asking, since)
@@ -166,14 +165,6 @@ func (g *Gateway) watchFloors(ctx context.Context) {
 				}
 			}
 		}
-	}
-}
-
-// lookAtFloors makes watchFloors look at once: the bus has told of a revocation.
-func (g *Gateway) lookAtFloors(string) {
-	select {
-	case g.revoked <- struct{}{}:
-	default: // it is about to look anyway
 	}
 }
 

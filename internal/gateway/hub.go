@@ -18,7 +18,6 @@ type hubConfig struct {
 	store   *store.Store
 	bus     *bus.Bus // the hub runs it
 	log     *slog.Logger
-	revoked func(user string) // another process has revoked tokens of the user; must not block; may be nil
 
 	leaseFor     time.Duration // how long a gateway that says nothing keeps its routes (15 s); renewed every third of it
 	compareEvery time.Duration // in which time every position and membership is compared with the database (60 s)
@@ -164,10 +163,6 @@ func (h *hub) hear(items []bus.Item) {
 		case i.Displaced != nil:
 			if i.Displaced.Gateway == h.gateway {
 				h.displace(i.Displaced.User, i.Displaced.Connection)
-			}
-		case i.Revoked != nil:
-			if h.revoked != nil {
-				h.revoked(i.Revoked.User)
 			}
 		}
 	}

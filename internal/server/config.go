@@ -91,7 +91,7 @@ func (c *Config) wrong() error {
 		}
 	}
 	if c.is(RoleWorker) && len(c.Channels) == 0 {
-		return errors.New("a worker without channels does nothing: the configuration file names them under channels")
+		return errors.New("a worker without channels does nothing: the configuration file names them under channels; for conversations alone: --roles gateway,api")
 	}
 	if c.is(RoleGateway) && !c.takesTokens() {
 		return errors.New("a gateway knows its users by their tokens: set token-public-keys, token-jwks-url or token-hs256-secret")

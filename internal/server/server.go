@@ -134,8 +134,11 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 
 // warn logs what is allowed and perhaps not meant: only all processes together show whether it is.
 func (s *Server) warn(ctx context.Context) error {
+	if !s.cfg.is(RoleAPI) && !s.cfg.is(RoleWorker) {
+		return nil // channels are no matter of a gateway
+	}
 	if len(s.cfg.Channels) == 0 {
-		s.log.Warn("no channels are configured: this process takes no receipts and knows no contracts; an API needs the channels of its workers, too")
+		s.log.Warn("no channels are configured: for conversations alone that is right; for notifications this process takes no receipts and knows no contracts, so give an API the channels of its workers, too")
 	}
 	scheduled, err := s.store.ScheduledChannels(ctx)
 	if err != nil {
