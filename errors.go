@@ -57,7 +57,7 @@ var Codes = map[Code]CodeInfo{
 	Unavailable:     {503, "same", "unchanged", "The database cannot be reached or the process is stopping."},
 	Internal:        {500, "same", "unknown", "A defect of the server."},
 
-	NotMember:           {403, "no", "no", "The user is no member of the conversation, or was none at this event; or there is no such conversation."},
+	NotMember:           {403, "no", "no", "The user is no member of the conversation, or was none at that event; or there is no such conversation."},
 	NotSender:           {403, "no", "no", "Only the sender can recall a message."},
 	AlreadyRecalled:     {409, "no", "no", "Another request has recalled the message."},
 	RecallWindowExpired: {409, "no", "no", "The time within which a message can be recalled is over."},

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,6 +61,9 @@ type Config struct {
 }
 
 func (c *Config) check() error {
+	if !strings.Contains(c.URL, "://") { // without one a host and its port are read as something else
+		return tidings.Errorf(tidings.InvalidArgument, "the URL of the server, %q, needs http:// or https:// in front", c.URL)
+	}
 	u, err := url.Parse(c.URL)
 	if err != nil {
 		return fmt.Errorf("read the URL of the server: %w", err)
@@ -285,7 +289,7 @@ func (c *Client) Flush(ctx context.Context) error {
 	}
 }
 
-// Waiting is what is in the outbox, in the order in which it was queued.
+// Waiting is what is in the outbox, in the order in which it was queued; also after Close.
 func (c *Client) Waiting() []Entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()

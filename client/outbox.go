@@ -12,6 +12,10 @@ import (
 type Entry struct {
 	Message
 	At time.Time // when it was queued, by the clock of this machine
+
+	// InDoubt tells, in what Waiting returns, that some transmission has no answer: the server may have the message. One that an
+	// earlier process left in the file counts as such, because nobody knows. Without it nothing of the message is stored.
+	InDoubt bool
 }
 
 // Sent is what the server says of a message that is stored. Mid and At are empty when it was learned by a question.
@@ -30,7 +34,8 @@ type Pending struct {
 	c *Client
 }
 
-// Wait returns the final answer: Sent or the refusal. A message that the application was Asked about has none until it decides.
+// Wait returns the final answer: Sent or the refusal. A message that the application was Asked about has none until it decides,
+// and none has one while the client is offline or Stopped: give Wait a context that ends.
 func (p *Pending) Wait(ctx context.Context) (Sent, error) {
 	err := errClosed
 	select {
@@ -109,7 +114,7 @@ func (o *outbox) add(m Message, at time.Time, limit int) (e *entry, fresh bool, 
 		return nil, false, tidings.Errorf(tidings.RateLimited, "the outbox is full: %d messages wait", limit)
 	}
 	m.Data = slices.Clone(m.Data)
-	e = newEntry(Entry{m, at})
+	e = newEntry(Entry{Message: m, At: at})
 	o.put(e)
 	return e, true, nil
 }
@@ -170,7 +175,9 @@ func (o *outbox) inOrder() []*entry {
 func (o *outbox) list() []Entry {
 	var list []Entry
 	for _, e := range o.inOrder() {
-		list = append(list, e.Entry)
+		one := e.Entry
+		one.InDoubt = e.doubted || e.flying
+		list = append(list, one)
 	}
 	return list
 }

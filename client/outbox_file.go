@@ -135,9 +135,9 @@ func (f *outboxFile) owned(l *line) error {
 	case l.Version != outboxVersion:
 		return fmt.Errorf("it has the version %d, which is not known here", l.Version)
 	case l.Device != f.device:
-		return tidings.Errorf(tidings.InvalidArgument, "it belongs to the device %s, not to %s", l.Device, f.device)
+		return tidings.Errorf(tidings.InvalidArgument, "%s belongs to the device %s, not to %s", f.path, l.Device, f.device)
 	case f.install != "" && l.Install != f.install:
-		return tidings.Errorf(tidings.InvalidArgument, "it belongs to the installation %s, not to %s", l.Install, f.install)
+		return tidings.Errorf(tidings.InvalidArgument, "%s belongs to the installation %s, not to %s", f.path, l.Install, f.install)
 	}
 	f.install = l.Install
 	return nil
@@ -165,7 +165,7 @@ func (p *player) play(l *line) {
 	if had := p.latest[k]; had != nil {
 		had.gone = true
 	}
-	next := &record{entry: Entry{Message{l.Conv, l.Cmid, l.Body, l.Data}, l.Queued}, gone: l.Op == "end"}
+	next := &record{entry: Entry{Message: Message{l.Conv, l.Cmid, l.Body, l.Data}, At: l.Queued}, gone: l.Op == "end"}
 	if l.Op == "sent" {
 		next.sent = &Sent{l.Seq, l.Mid, l.Epoch, l.At, l.Dup}
 	}

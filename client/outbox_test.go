@@ -17,7 +17,7 @@ import (
 )
 
 func entryOf(cmid string) *Entry {
-	return &Entry{Message{Conv: "c", Cmid: cmid, Body: "text\n of " + cmid, Data: []byte(`{"a":1}`)}, time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
+	return &Entry{Message: Message{Conv: "c", Cmid: cmid, Body: "text\n of " + cmid, Data: []byte(`{"a":1}`)}, At: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
 }
 
 func open(t *testing.T, path string) (*outboxFile, outboxState) {

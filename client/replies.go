@@ -129,7 +129,7 @@ func (c *Client) greeted(s *session, f *wire.Frame) {
 		return
 	}
 	if c.user != "" && c.user != f.User {
-		s.refusal = tidings.Errorf(tidings.InvalidArgument, "the token is of the user %s, the outbox belongs to %s", f.User, c.user)
+		s.refusal = tidings.Errorf(tidings.InvalidArgument, "the token is of the user %s, the outbox %s belongs to %s", f.User, c.cfg.Outbox, c.user)
 		s.fatal = true
 		s.cancel()
 		return

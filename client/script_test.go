@@ -110,10 +110,10 @@ func (s *script) prepare(path string, sc scenario) {
 	state := outboxState{User: "u-ana"}
 	for _, e := range sc.Outbox {
 		at := time.Now().Add(-time.Duration(e.AgeMS) * time.Millisecond)
-		state.Waiting = append(state.Waiting, Entry{Message{Conv: e.Conv, Cmid: e.Cmid, Body: e.Body}, at})
+		state.Waiting = append(state.Waiting, Entry{Message: Message{Conv: e.Conv, Cmid: e.Cmid, Body: e.Body}, At: at})
 	}
 	for _, e := range sc.Sent {
-		state.Sent = append(state.Sent, sentEntry{Entry{Message{Conv: e.Conv, Cmid: e.Cmid, Body: e.Body}, time.Now()}, Sent{Seq: e.Seq, Epoch: e.Epoch}})
+		state.Sent = append(state.Sent, sentEntry{Entry{Message: Message{Conv: e.Conv, Cmid: e.Cmid, Body: e.Body}, At: time.Now()}, Sent{Seq: e.Seq, Epoch: e.Epoch}})
 	}
 	file, err := os.Create(path)
 	if err == nil {

@@ -143,7 +143,7 @@ func (c *Client) connect() ending {
 		Proxy: http.ProxyFromEnvironment, ReadBufferSize: 4096, WriteBufferSize: 4096}
 	conn, resp, err := dialer.DialContext(dialing, c.cfg.URL, nil)
 	if err != nil {
-		end := refusedHandshake(resp, fmt.Errorf("connect: %w", err))
+		end := refusedHandshake(c.cfg.URL, resp, fmt.Errorf("connect: %w", err))
 		if end.hint > 0 {
 			end.hint += c.pause(0) // everybody else was told the same
 		}
@@ -173,12 +173,15 @@ func (c *Client) connect() ending {
 const helloRid = "1"
 
 // refusedHandshake reads what an HTTP answer says about the next attempt.
-func refusedHandshake(resp *http.Response, err error) ending {
+func refusedHandshake(url string, resp *http.Response, err error) ending {
 	end := ending{err: err}
 	if resp == nil {
 		return end
 	}
 	end.err = fmt.Errorf("%w: status %d", err, resp.StatusCode)
+	if resp.StatusCode == http.StatusNotFound {
+		end.err = fmt.Errorf("connect: there is no gateway at %s: status 404", url)
+	}
 	if s, bad := strconv.Atoi(resp.Header.Get("Retry-After")); bad == nil && s > 0 {
 		end.hint = time.Duration(min(s, 3600)) * time.Second
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/client"
+	"github.com/tidings-project/tidings/internal/wire"
 )
 
 type chatCmd struct {
@@ -33,12 +34,15 @@ type chatCmd struct {
 
 // Help stands below the usage.
 func (chatCmd) Help() string {
-	return "Lines are sent as messages; /quit or the end of the input leaves. Events are printed to the output, the state of the connection and refusals to standard error."
+	return "Lines are sent as messages; /quit or the end of the input leaves, and //text sends /text. With --outbox what is not sent is kept, and sent once at the next start. A second terminal of the same user needs another --device. Events are printed to the output, the state of the connection and refusals to standard error."
 }
 
 func (c *chatCmd) Run(e *env) error {
 	if err := tidings.CheckID("the conversation", c.Conv); err != nil {
 		return usage(err)
+	}
+	if strings.HasPrefix(c.Token, "tdk_") { // as internal/store makes them
+		return usage(errors.New("this is an API key; chat takes a user's token, such as tidings token issue makes"))
 	}
 	if c.Device == "" {
 		c.Device = deviceOf(c.Token)
@@ -62,19 +66,38 @@ func (c *chatCmd) Run(e *env) error {
 		show.fail(c.follow(ctx, conn))
 	}()
 	c.talk(ctx, conn, show)
-	unsent := c.leave(ctx, conn, show, followed)
+	c.leave(ctx, conn, show, followed)
 	cancel()
 	<-followed
 	if err := conn.Close(); err != nil {
 		return fmt.Errorf("close the outbox: %w", err)
 	}
-	switch err := show.failure(); {
-	case err != nil:
-		return err
-	case unsent > 0 && c.Outbox == "":
-		return tidings.Errorf(tidings.OutcomeUnknown, "%d messages have no answer; they may be stored", unsent)
-	case unsent > 0:
-		fmt.Fprintf(e.stderr, "(%d messages stay in %s)\n", unsent, c.Outbox)
+	err = c.unsent(show, conn.Waiting()) // after Close nothing leaves any more
+	if why := show.failure(); why != nil {
+		return why
+	}
+	return err
+}
+
+// unsent says of each message that is still in the outbox what is known of it.
+func (c *chatCmd) unsent(show *chatScreen, waiting []client.Entry) error {
+	doubted := 0
+	for _, m := range waiting {
+		if m.InDoubt {
+			doubted++
+			show.note("unknown: %s", printable(m.Body))
+		} else {
+			show.note("not sent: %s", printable(m.Body))
+		}
+	}
+	switch n := len(waiting); {
+	case n == 0:
+	case c.Outbox != "":
+		show.note("%s kept in %s, and sent at the next start with it", count(n, "message"), c.Outbox)
+	case doubted > 0:
+		return tidings.Errorf(tidings.OutcomeUnknown, "no answer to %s, which may be stored; --outbox FILE would keep what has no answer, and send it once", count(doubted, "message"))
+	default:
+		return tidings.Errorf(tidings.Unavailable, "not sent: %s; --outbox FILE would keep what is not sent, and send it later", count(n, "message"))
 	}
 	return nil
 }
@@ -142,6 +165,12 @@ func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScree
 			if !more || line == "/quit" {
 				return
 			}
+			if strings.HasPrefix(line, "/") {
+				if line = line[1:]; !strings.HasPrefix(line, "/") {
+					show.note("not sent: there is /quit; //text sends /text")
+					continue
+				}
+			}
 			if _, err := conn.Send(client.Message{Conv: c.Conv, Body: line}); err != nil {
 				show.note("not sent: %v", err)
 			} else if s := conn.State(); s.State != client.Online {
@@ -151,8 +180,8 @@ func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScree
 	}
 }
 
-// leave waits a while until everything is sent, and shown. It returns how many messages are still in the outbox.
-func (c *chatCmd) leave(ctx context.Context, conn *client.Client, show *chatScreen, followed <-chan struct{}) int {
+// leave waits a while until everything is sent, and shown.
+func (c *chatCmd) leave(ctx context.Context, conn *client.Client, show *chatScreen, followed <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
 	select {
@@ -163,13 +192,13 @@ func (c *chatCmd) leave(ctx context.Context, conn *client.Client, show *chatScre
 		_, upTo := conn.Events(c.Conv, 0, 0)
 		show.wait(ctx, upTo.Seq)
 	}
-	return len(conn.Waiting())
 }
 
 // chatScreen prints what the client tells.
 type chatScreen struct {
 	env  *env
 	conv string
+	out  sync.Mutex // lines come from the client and from the keyboard
 
 	mu     sync.Mutex
 	conn   *client.Client // nil: not yet
@@ -247,6 +276,8 @@ func (s *chatScreen) waiting() int {
 }
 
 func (s *chatScreen) note(format string, args ...any) {
+	s.out.Lock()
+	defer s.out.Unlock()
 	fmt.Fprintf(s.env.stderr, "("+format+")\n", args...)
 }
 
@@ -271,7 +302,11 @@ func (s *chatScreen) update(u client.Update) {
 			s.note("the conversation was restored from a backup; it is shown anew")
 		}
 	case client.Ended:
-		if u.Err != nil {
+		switch {
+		case tidings.ErrorCode(u.Err) == tidings.NotMember: // then there is no more to say
+			s.note("not sent: %s", printable(u.Body))
+			s.fail(u.Err)
+		case u.Err != nil:
 			s.note("not sent: %s: %v", printable(u.Body), u.Err)
 		}
 	case client.Asked:
@@ -283,18 +318,22 @@ func (s *chatScreen) update(u client.Update) {
 
 func (s *chatScreen) connection(u client.Connection) {
 	switch n := s.waiting(); {
+	case u.State == client.Stopped && u.Code == wire.CloseReplaced:
+		s.fail(fmt.Errorf("%w: for a second terminal give --device another name", u.Err))
 	case u.State == client.Stopped && u.Err != nil:
 		s.fail(u.Err)
 	case u.State == client.Offline:
 		s.note("offline: %v; again in %v", u.Err, u.Retry.Round(100*time.Millisecond))
 	case u.State == client.Online && n > 0:
-		s.note("online, resending %d", n)
+		s.note("online, sending %d", n)
 	case u.State == client.Online:
 		s.note("online")
 	}
 }
 
 func (s *chatScreen) event(e *tidings.Event) {
+	s.out.Lock()
+	defer s.out.Unlock()
 	switch {
 	case e.Kind == tidings.KindMsg && e.Recalled:
 		fmt.Fprintf(s.env.stdout, "%d %s recalled this message\n", e.Seq, e.Sender)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -80,8 +82,39 @@ func TestChatFromAScript(t *testing.T) {
 	if err != nil || !strings.Contains(out, "3 u-ana: hello\n4 u-ana: an \uFFFD[31mescape\n5 u-ben: hi ana\n") || strings.Contains(out, "never") {
 		t.Fatalf("%v; %s%s", err, out, notes)
 	}
-	if _, _, err := chat(t, url, "u-eve", "c-g", "let me in\n"); tidings.ErrorCode(err) != tidings.NotMember {
-		t.Fatalf("a stranger is told %v", err)
+	if _, notes, err := chat(t, url, "u-eve", "c-g", "let me in\n"); tidings.ErrorCode(err) != tidings.NotMember || strings.Contains(notes, "NOT_MEMBER") {
+		t.Fatalf("a stranger is told %v; %s", err, notes)
+	}
+	out, notes, err = chat(t, url, "u-ben", "c-g", "/help\n//quit\n")
+	if err != nil || !strings.Contains(out, "6 u-ben: /quit\n") || strings.Contains(out, "help") || !strings.Contains(notes, "there is /quit; //text sends /text") {
+		t.Fatalf("%v; %s%s", err, out, notes)
+	}
+}
+
+// What never left is said to be not sent, and nothing else; a file keeps it.
+func TestChatSaysWhatIsNotSent(t *testing.T) {
+	for _, outbox := range []string{"", filepath.Join(t.TempDir(), "outbox")} {
+		var out, notes bytes.Buffer
+		c := chatCmd{URL: "http://127.0.0.1:1", Token: "t", Conv: "c-g", Outbox: outbox, Wait: time.Millisecond, in: strings.NewReader("one\ntwo\n")}
+		err := c.Run(&env{ctx: t.Context(), stdout: &out, stderr: &notes})
+		if !strings.Contains(notes.String(), "(not sent: one)\n(not sent: two)\n") || strings.Contains(notes.String(), "unknown") {
+			t.Errorf("it says:\n%s", &notes)
+		}
+		if kept := strings.Contains(notes.String(), "2 messages kept in "); kept != (outbox != "") || kept != (err == nil) {
+			t.Errorf("with the outbox %q: %v\n%s", outbox, err, &notes)
+		}
+		if err != nil && (tidings.ErrorCode(err) != tidings.Unavailable || !strings.Contains(err.Error(), "--outbox")) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}
+
+func TestChatRefusesAnotherCommandLine(t *testing.T) {
+	for words, c := range map[string]chatCmd{"an API key": {URL: "http://127.0.0.1:1", Token: "tdk_x", Conv: "c"}, "http:// or https://": {URL: "localhost:8080", Token: "t", Conv: "c"}} {
+		var wrong usageError
+		if err := c.Run(&env{ctx: t.Context()}); !errors.As(err, &wrong) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v does not say %q", err, words)
+		}
 	}
 }
 

@@ -154,7 +154,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("resolved nothing: %s", out)
 	}
 
-	if out := want(t, exitDone, with(db, "verify")...); !strings.Contains(out, "No promise is violated.") {
+	if out := want(t, exitDone, with(db, "verify")...); !strings.Contains(out, "No promise of notifications is violated. Conversations are not looked at.") {
 		t.Errorf("verify: %s", out)
 	}
 	doctor(t, url)

@@ -202,7 +202,8 @@ func writeTogether(ctx context.Context, st *chatStage) (string, error) {
 			return "", errors.New("two devices have different logs")
 		}
 	}
-	return fmt.Sprintf("%d messages, seq 1 to %d without a hole, and all three devices have the same log in the same order.", len(people)*each, st.head()), nil
+	return fmt.Sprintf("%d messages, seq 1 to %d (%d of them are the joins) without a hole, and all three devices have the same log in the same order.",
+		len(people)*each, st.head(), len(demoPeople)), nil
 }
 
 func loseAnswer(ctx context.Context, st *chatStage) (string, error) {

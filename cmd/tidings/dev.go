@@ -26,7 +26,7 @@ type devCmd struct {
 	Dir   string `default:".tidings" help:"Where the database is kept from one run to the next."`
 	Fresh bool   `help:"Start with an empty database."`
 
-	Port         int `default:"8080" help:"Of the API. A port that is taken is replaced by a free one."`
+	Port         int `default:"8080" help:"Of the API and of chat. A port that is taken is replaced by a free one, the same each time if possible."`
 	PostgresPort int `default:"0" help:"Of PostgreSQL; 0: a free one, the same each time if possible."`
 	SMTPPort     int `name:"smtp-port" default:"2525" help:"Of the mail server."`
 	ReceiverPort int `default:"8025" help:"Of the webhook receiver, which also shows the mails."`
@@ -49,6 +49,11 @@ func (c *devCmd) Run(e *env) (err error) {
 	if c.Fresh {
 		if err := localpg.Remove(e.ctx, c.Dir); err != nil {
 			return fmt.Errorf("start afresh: %w", err)
+		}
+		for _, user := range []string{devUser, devPeer} { // they are about the former database
+			if err := os.Remove(c.outbox(user)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("start afresh: %w", err)
+			}
 		}
 	}
 	fmt.Fprintln(e.stdout, "starting PostgreSQL …")
@@ -74,8 +79,12 @@ func (c *devCmd) Run(e *env) (err error) {
 		return err
 	}
 	cfg.TokenHS256Secret = server.Secret{Text: secret}
+	port, err := c.apiPort(box)
+	if err != nil {
+		return err
+	}
 	var s *server.Server
-	if err := box.OnPort("the API", c.Port, func(addr string) (err error) {
+	if err := box.OnPort("the API", port, func(addr string) (err error) {
 		cfg.Listen = addr
 		s, err = server.New(e.ctx, cfg, slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: c.LogLevel})))
 		return err
@@ -166,6 +175,7 @@ func (c *devCmd) welcome(e *env, box *sandbox.Sandbox, url, key string, tokens m
 	p("")
 	// A key that was used is a duplicate: the time makes those of this run new.
 	order := time.Now().Format("order-0102-150405")
+	self := invocation()
 	submit := func(event, more string) {
 		p(`  curl -sS %s/v1/notifications -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' \`, url, key)
 		p(`    -d '{"user":"%s","event_key":"%s-%s","title":"Your order","body":"Your order: %s.","ttl_s":3600%s}'`, devUser, order, event, event, more)
@@ -186,13 +196,22 @@ func (c *devCmd) welcome(e *env, box *sandbox.Sandbox, url, key string, tokens m
 	p(`  curl -sS %s/script -d '{"mode":"plain","steps":[{"do":"hang"}]}'`, box.Doubles.URL())
 	submit("lost", `,"channels":["plain"]`)
 	p("  export TIDINGS_URL=%s TIDINGS_KEY=%s", url, key)
-	p("  tidings review list      # also: review show TASK, review resolve SENT TASK, notify show USER EVENT, channel list")
+	p("  %s review list      # also: review show TASK, review resolve SENT TASK, notify show USER EVENT, channel list", self)
 	p("")
-	p("Talk: one of these in each of two terminals. Stop and start this program in between: nothing is lost, nothing comes twice.")
-	p("")
+	p("Talk: each of these in a terminal of its own. Stop and start tidings dev in between: what you type meanwhile is sent once when it is back.")
 	for _, user := range []string{devUser, devPeer} {
-		p("  tidings chat %s --url %s --token %s", devConv, url, tokens[user])
+		p("")
+		p("  export TIDINGS_URL=%s TIDINGS_TOKEN=%s", url, tokens[user])
+		p("  %s chat %s --outbox %s", self, devConv, c.outbox(user))
 	}
+	p("")
+	p("The same by HTTP, and another user:")
+	p("")
+	p("  export URL=%s KEY=%s TOKEN=%s", url, key, tokens[devUser])
+	p(`  curl -sS -X PUT $URL/v1/conversations/%s/messages/hello-1 -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' -d '{"body":"Hello by HTTP."}'`, devConv)
+	p(`  curl -sS "$URL/v1/conversations/%s/events?after=0" -H "Authorization: Bearer $TOKEN"`, devConv)
+	p(`  curl -sS -X PUT $URL/v1/conversations/%s/members/u-cara -H "Authorization: Bearer $KEY"`, devConv)
+	p("  TIDINGS_TOKEN_HS256_SECRET=$(cat %s) %s token issue u-cara", filepath.Join(c.Dir, "secret"), self)
 	p("")
 	p("Ctrl-C stops everything.")
 	p("")

@@ -83,19 +83,29 @@ func TestDevKilled(t *testing.T) {
 		func() string { return strings.Join(p.marked(), " ") })
 }
 
-// A port that somebody else has is replaced, and that is said.
+// A port that somebody else has is replaced, and that is said; the API keeps the other one.
 func TestDevTakesAFreePort(t *testing.T) {
 	taken := &http.Server{Addr: "127.0.0.1:0"}
 	listener, port := listen(t)
 	go func() { _ = taken.Serve(listener) }() // ends with Close
 	defer taken.Close()
-	p := start(t, devDir(t), "dev", "--port", port, "--smtp-port", port, "--receiver-port", "0", "--doubles-port", "0")
-	p.says("port "+port+" is taken: there is another one for the API", "port "+port+" is taken: there is another one for the mail server", "Ctrl-C")
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
+	dir := devDir(t)
+	run := func(words ...string) (url string) {
+		p := start(t, dir, "dev", "--port", port, "--smtp-port", port, "--receiver-port", "0", "--doubles-port", "0")
+		text := p.says(append(words, "port "+port+" is taken: there is another one for the mail server", "Ctrl-C")...)
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.wait(); code != exitDone {
+			t.Errorf("it exits with %d:\n%s", code, p.text())
+		}
+		_, url, _ = strings.Cut(text, "export TIDINGS_URL=")
+		url, _, _ = strings.Cut(url, " ")
+		return url
 	}
-	if code := p.wait(); code != exitDone {
-		t.Errorf("it exits with %d:\n%s", code, p.text())
+	first := run("port " + port + " is taken: there is another one for the API")
+	if second := run("the API keeps port"); first != second || !strings.HasPrefix(first, "http://127.0.0.1:") {
+		t.Errorf("it was at %s, and is at %s", first, second)
 	}
 }
 

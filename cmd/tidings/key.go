@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,18 +20,23 @@ type keyCreateCmd struct {
 	database
 	asJSON
 	Name   string   `arg:"" help:"Whose key it is; stands in the journal."`
-	Scopes []string `required:"" help:"What it may do: notify, prefs, review, operate, metrics, act:user, or all."`
+	Scopes []string `required:"" help:"What it may do: ${scopes}, or all."`
 }
 
 func (c *keyCreateCmd) Run(e *env) error {
+	if len(c.Scopes) == 1 && c.Scopes[0] == "all" {
+		c.Scopes = store.Scopes
+	}
+	for _, scope := range c.Scopes {
+		if !slices.Contains(store.Scopes, scope) {
+			return usage(fmt.Errorf("there is no scope %q; there are %s, or all alone", scope, strings.Join(store.Scopes, ", ")))
+		}
+	}
 	s, close, err := c.open(e)
 	if err != nil {
 		return err
 	}
 	defer close()
-	if len(c.Scopes) == 1 && c.Scopes[0] == "all" {
-		c.Scopes = store.Scopes
-	}
 	secret, id, err := s.CreateKey(e.ctx, c.Name, c.Scopes)
 	if tidings.ErrorCode(err) == tidings.InvalidArgument {
 		return usage(err)

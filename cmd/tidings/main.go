@@ -12,12 +12,14 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/server"
+	"github.com/tidings-project/tidings/internal/store"
 )
 
 // The exit codes.
@@ -33,14 +35,14 @@ const description = `Conversations and notifications that never guess.
 Exit codes: 0 done; 1 the answer is no (refused, a promise is violated, the demo ended wrong); 2 wrong usage; 3 it could not be carried out, or that is unknown.`
 
 type cli struct {
-	Serve   serveCmd   `cmd:"" help:"Run the API and the worker."`
-	Dev     devCmd     `cmd:"" help:"Run everything on this machine to try it out: PostgreSQL, API, worker, a mail server, a webhook receiver and scripted providers."`
-	Demo    demoCmd    `cmd:"" help:"Play what happens when a provider's answer is lost, a worker is killed, and more; prints what the tables say."`
+	Serve   serveCmd   `cmd:"" help:"Run the API, the worker and the gateway of conversations, each or all of them (--roles)."`
+	Dev     devCmd     `cmd:"" help:"Run everything on this machine to try it out: PostgreSQL, API, worker, gateway, a mail server, a webhook receiver and scripted providers. Prints commands for notifications and for chat."`
+	Demo    demoCmd    `cmd:"" help:"Play what happens when a provider's answer is lost, a worker is killed, people chat over a bad network, and more; prints what the tables say."`
 	Config  configCmd  `cmd:"" help:"Print every setting as Markdown."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this release's schema."`
 	Recover recoverCmd `cmd:"" help:"After a restore: put what may have been sent in the lost time in doubt."`
 	Purge   purgeCmd   `cmd:"" help:"Empty settled notifications, and forget those that were emptied long ago."`
-	Verify  verifyCmd  `cmd:"" help:"Look in the tables for violated promises."`
+	Verify  verifyCmd  `cmd:"" help:"Look in the tables for violated promises of notifications; conversations are not looked at."`
 	Key     keyCmd     `cmd:"" help:"API keys."`
 	Token   tokenCmd   `cmd:"" help:"Users' tokens."`
 	Chat    chatCmd    `cmd:"" help:"Talk in a conversation on the terminal."`
@@ -126,7 +128,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func newParser(c *cli, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
 	return kong.New(c, kong.Name("tidings"), kong.Description(description), kong.Writers(stdout, stderr), kong.Exit(exit),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Bind(&c.Serve.read))
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Bind(&c.Serve.read),
+		kong.Vars{"scopes": strings.Join(store.Scopes, ", ")})
 }
 
 type versionCmd struct{}

@@ -11,7 +11,7 @@ type verifyCmd struct {
 	asJSON
 }
 
-// Run asks the stored rows. A violated promise is the exit code 1; a finding that breaks no promise is only shown.
+// Run asks the stored rows of notifications. A violated promise is the exit code 1; a finding that breaks no promise is only shown.
 func (c *verifyCmd) Run(e *env) error {
 	s, close, err := c.open(e)
 	if err != nil {
@@ -42,11 +42,11 @@ func (c *verifyCmd) Run(e *env) error {
 		}
 		switch {
 		case violated > 0:
-			fmt.Fprintf(e.stdout, "\n%d of %d questions found a violated promise.\n", violated, len(findings))
+			fmt.Fprintf(e.stdout, "\n%d of %d questions found a violated promise of notifications. Conversations are not looked at.\n", violated, len(findings))
 		case examined == 0:
-			fmt.Fprintln(e.stdout, "\nThere are no rows, so nothing was shown.")
+			fmt.Fprintln(e.stdout, "\nThere are no notifications, so nothing was shown. Conversations are not looked at.")
 		default:
-			fmt.Fprintln(e.stdout, "\nNo promise is violated.")
+			fmt.Fprintln(e.stdout, "\nNo promise of notifications is violated. Conversations are not looked at.")
 		}
 	})
 	if err == nil && violated > 0 {
