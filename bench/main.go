@@ -31,7 +31,7 @@ var (
 
 // settings are the server's, beside localpg's own: the same for every contestant. Durability is PostgreSQL's default.
 var settings = map[string]string{
-	"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min", "max_connections": "100",
+	"shared_buffers": "1GB", "wal_init_zero": "off", "max_wal_size": "8GB", "checkpoint_timeout": "30min", "max_connections": "100",
 	"autovacuum_naptime": "5s", "track_io_timing": "off",
 }
 
