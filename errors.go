@@ -1,3 +1,5 @@
+// Codes, what they mean, and the error that carries one.
+
 package tidings
 
 import (

@@ -1,3 +1,5 @@
+// Ids: what is allowed, buckets, UUIDs.
+
 package tidings
 
 import (

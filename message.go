@@ -1,3 +1,5 @@
+// Events, messages and the answers to them.
+
 package tidings
 
 import (

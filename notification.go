@@ -1,3 +1,5 @@
+// Notifications, and what is refused before the database sees them.
+
 package tidings
 
 import (

@@ -1,3 +1,5 @@
+// The state machine of tasks, as data.
+
 package tidings
 
 import "slices"

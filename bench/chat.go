@@ -1,3 +1,5 @@
+// What the measurements of conversations share: their flags, and the programs that they build and start.
+
 package main
 
 import (

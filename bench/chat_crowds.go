@@ -1,3 +1,5 @@
+// The crowds of users, members and conversations that messages are measured on, and how they are written into the tables.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Measures how one message reaches many members who are online, beside Centrifugo's library.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Starts, asks and stops the processes that are measured or measure.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Writes the gateway's CPU profile as text.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Measures sends: rates, latencies and the statements alone.
+
 package main
 
 import (

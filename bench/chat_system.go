@@ -1,3 +1,5 @@
+// What the kernel tells of processes and sockets (Linux).
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Measures the creation of notifications beside River.
+
 package main
 
 import (

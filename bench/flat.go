@@ -1,3 +1,5 @@
+// Measures claims beside large tables of other tasks.
+
 package main
 
 import (

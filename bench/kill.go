@@ -1,3 +1,5 @@
+// Measures false unknowns after SIGKILL.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The plain claim, one task at a time, to compare with.
+
 package main
 
 import (

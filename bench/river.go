@@ -1,3 +1,5 @@
+// River, to compare with.
+
 package main
 
 import (

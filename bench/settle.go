@@ -1,3 +1,5 @@
+// Measures the settling of tasks, and fills the tables for it.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// One call through the door: what keeps it to one request on the wire.
+
 package channel
 
 import (

@@ -1,3 +1,5 @@
+// From an HTTP exchange to an outcome: what it proves.
+
 package channel
 
 import (

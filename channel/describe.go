@@ -1,3 +1,5 @@
+// Words for errors that name no address and no content.
+
 package channel
 
 import (

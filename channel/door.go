@@ -1,3 +1,5 @@
+// The one HTTP door: transport, limits, redirects.
+
 package channel
 
 import (

@@ -1,3 +1,5 @@
+// Which addresses a channel may dial, judged at dial time.
+
 package channel
 
 import (

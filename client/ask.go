@@ -1,3 +1,5 @@
+// Requests of the application that wait for an answer: list, fetch, outcome.
+
 package client
 
 import (

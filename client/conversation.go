@@ -1,3 +1,5 @@
+// What the client knows of one conversation, and what it has to do for it.
+
 package client
 
 import (

@@ -1,3 +1,5 @@
+// The one ordered stream of news to the application.
+
 package client
 
 // news is what Handle has to hear, in order. It is bounded by what it speaks of: the connection is in it once, a conversation once

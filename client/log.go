@@ -1,3 +1,5 @@
+// The copy of a log: merge, holes, epochs.
+
 package client
 
 import (

@@ -1,3 +1,5 @@
+// The outbox in memory: entries and their states.
+
 package client
 
 import (

@@ -1,3 +1,5 @@
+// The outbox on disk: an append-only file, its lines, lock and compaction.
+
 package client
 
 import (

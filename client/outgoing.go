@@ -1,3 +1,5 @@
+// Chooses what is sent next on a connection.
+
 package client
 
 import (

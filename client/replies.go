@@ -1,3 +1,5 @@
+// What the client does with a frame of the server.
+
 package client
 
 import (

@@ -1,3 +1,5 @@
+// The answers to sends: what ends an entry, what keeps it.
+
 package client
 
 import (

@@ -1,3 +1,5 @@
+// One connection: connect, hello, heartbeat, end, and the pause before the next.
+
 package client
 
 import (

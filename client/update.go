@@ -1,3 +1,5 @@
+// What the application is told: the types of Update.
+
 package client
 
 import (

@@ -1,3 +1,5 @@
+// Delays before retries, and the circuit that stops claims.
+
 package dispatch
 
 import (

@@ -1,3 +1,5 @@
+// One call of an adapter: its deadline, panics, and adapters that do not return.
+
 package dispatch
 
 import (

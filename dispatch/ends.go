@@ -1,3 +1,5 @@
+// Writes the ends of attempts down, many at a time.
+
 package dispatch
 
 import (

@@ -1,3 +1,5 @@
+// Switches off addresses that no longer exist.
+
 package dispatch
 
 import (

@@ -1,3 +1,5 @@
+// A channel within a worker: its claims and takeovers.
+
 package dispatch
 
 import (

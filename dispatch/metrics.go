@@ -1,3 +1,5 @@
+// The worker's metrics.
+
 package dispatch
 
 import (

@@ -1,3 +1,5 @@
+// A person's word about a parked task, for applications that embed a worker.
+
 package dispatch
 
 import (

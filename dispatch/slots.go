@@ -1,3 +1,5 @@
+// Counts the calls that a lane may have open.
+
 package dispatch
 
 import (

@@ -1,3 +1,5 @@
+// The catalogue of checks; those of notifications.
+
 package lab
 
 import "slices"

@@ -1,3 +1,5 @@
+// The catalogue's checks of conversations.
+
 package lab
 
 // conversationChecks are those of the log, the gateway, the wire and the cursors.

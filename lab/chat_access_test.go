@@ -1,3 +1,5 @@
+// The check 40-access-matrix.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 06-ack-monotonic-and-bounded.
+
 package lab_test
 
 import (

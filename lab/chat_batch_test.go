@@ -1,3 +1,5 @@
+// The check 40-batch-isolation.
+
 package lab_test
 
 import (

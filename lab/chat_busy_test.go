@@ -1,3 +1,5 @@
+// The checks 40-busy-conversation, 40-control-convoy.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// Devices of the client library in a scene.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 04-rollback-leaves-no-gap, 04-commit-outcome-unknown.
+
 package lab_test
 
 import (

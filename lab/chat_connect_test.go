@@ -1,3 +1,5 @@
+// The checks 05-connect-hello, 05-auth-rejected.
+
 package lab_test
 
 import (

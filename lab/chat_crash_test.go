@@ -1,3 +1,5 @@
+// The checks 06-crash-before-commit, 06-crash-after-commit, 06-crash-after-sent.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 09-per-device-delivered, 09-cursor-rollback, 09-reinstall, 09-read-does-not-fake-delivery.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 06-db-immediate-stop.
+
 package lab_test
 
 import (

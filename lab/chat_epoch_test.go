@@ -1,3 +1,5 @@
+// The check 07-cursor-ahead-and-epoch.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 08-write-once, 08-fanout-observation.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The scene of the checks of conversations: a database, gateways in processes of their own, the API, tokens.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 05-frame-too-large, 05-malformed-frame, 05-pipelined-requests, 05-inflight-limit.
+
 package lab_test
 
 import (

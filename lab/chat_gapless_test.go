@@ -1,3 +1,5 @@
+// The check 04-seq-gapless.
+
 package lab_test
 
 import (

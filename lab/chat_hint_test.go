@@ -1,3 +1,5 @@
+// The check 06-redelivery-hint.
+
 package lab_test
 
 import (

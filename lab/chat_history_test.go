@@ -1,3 +1,5 @@
+// Concurrent histories of a conversation, and the judge of them.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// Faults that make each code over HTTP.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 27-http-mapping.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 05-idle-connection-memory.
+
 package lab_test
 
 import (

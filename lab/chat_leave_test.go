@@ -1,3 +1,5 @@
+// The check 08-no-push-after-leave.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 08-join-no-prior-history, 08-leave-closes-interval, 08-rejoin-gap-stays-hidden.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 07-push-out-of-order, 07-gap-triggers-sync.
+
 package lab_test
 
 import (

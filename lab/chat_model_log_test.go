@@ -1,3 +1,5 @@
+// The reference model of conversations.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// Compares every row with the model.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The random steps of the model check.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 40-model.
+
 package lab_test
 
 import (

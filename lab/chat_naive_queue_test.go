@@ -1,3 +1,5 @@
+// The check 05-control-unbounded-queue.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 07-control-time-cursor, 08-control-current-membership, 09-control-last-write-wins.
+
 package lab_test
 
 import (

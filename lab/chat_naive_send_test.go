@@ -1,3 +1,5 @@
+// The checks 04-control-sequence-gaps, 04-control-no-unique-key, 06-control-sent-before-commit.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// What checks put in the way of a send: held rows, shadowed keys, ended backends.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 40-fifo.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// A raw device on the wire, without wits of its own.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 40-posted-late-commit.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 09-read-max-wins, 09-read-bounded, 09-read-reaches-other-devices.
+
 package lab_test
 
 import (

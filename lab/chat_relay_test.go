@@ -1,3 +1,5 @@
+// A relay between devices and a gateway that knows frames and can lose, repeat and reorder them.
+
 package lab_test
 
 import (

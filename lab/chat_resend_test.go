@@ -1,3 +1,5 @@
+// The check 06-client-outbox-resend.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 40-revoked-while-connected.
+
 package lab_test
 
 import (

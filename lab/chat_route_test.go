@@ -1,3 +1,5 @@
+// The checks 05-heartbeat-timeout, 05-old-close-keeps-new-route, 05-control-close-by-device.
+
 package lab_test
 
 import (

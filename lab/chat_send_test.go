@@ -1,3 +1,5 @@
+// The checks 04-sent-means-committed, 04-concurrent-replay-one-row, 04-idempotency-mismatch, 04-not-member.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 05-slow-receiver-bounded, 05-slow-receiver-recovers-by-sync.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// A WebSocket written by hand, for hostile frames.
+
 package lab_test
 
 import (

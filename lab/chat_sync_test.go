@@ -1,3 +1,5 @@
+// The checks 07-sync-pages, 07-sync-during-writes, 07-limit-bounded.
+
 package lab_test
 
 import (

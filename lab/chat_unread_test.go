@@ -1,3 +1,5 @@
+// The checks 09-unread-count, 09-unread-cost.
+
 package lab_test
 
 import (

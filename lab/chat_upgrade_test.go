@@ -1,3 +1,5 @@
+// The checks 40-origin-rejected, 40-compression-bomb.
+
 package lab_test
 
 import (

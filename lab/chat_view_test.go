@@ -1,3 +1,5 @@
+// Readers of a log on every path, which note that each seq is explained.
+
 package lab_test
 
 import (

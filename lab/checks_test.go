@@ -1,3 +1,5 @@
+// Runs the registered checks.
+
 package lab_test
 
 import (

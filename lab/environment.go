@@ -1,3 +1,5 @@
+// Where the lab is and with what it runs.
+
 package lab
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the frame itself.
+
 package lab
 
 import (

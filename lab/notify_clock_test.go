@@ -1,3 +1,5 @@
+// The check 33-clock.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 33-key-retention, 33-settle-delay, 33-control-settle, 33-retry-after.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 33-N1, 33-tx-enqueue, 33-payload-differs.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 33-pause-channel, 33-priority.
+
 package lab_test
 
 import (

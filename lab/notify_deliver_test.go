@@ -1,3 +1,5 @@
+// The checks 33-N2, 33-C1, 33-F1, 33-B1.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The scene of the checks of notifications: a database and the doubles.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// Workers of a scene, in this process and in others.
+
 package lab_test
 
 import (

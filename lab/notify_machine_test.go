@@ -1,3 +1,5 @@
+// The reference model of one task, written from the rules and not from the product.
+
 package lab_test
 
 import (

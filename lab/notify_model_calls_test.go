@@ -1,3 +1,5 @@
+// What the model check does to channels.
+
 package lab_test
 
 import (

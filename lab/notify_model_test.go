@@ -1,3 +1,5 @@
+// The check 33-model.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 33-NC1, 33-NC2, 33-NC3, 33-NC4.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// An operator in a scene: the command line and the API.
+
 package lab_test
 
 import (

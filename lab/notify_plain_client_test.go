@@ -1,3 +1,5 @@
+// The check 33-control-plain-client.
+
 package lab_test
 
 import (

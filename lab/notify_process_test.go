@@ -1,3 +1,5 @@
+// The checks 33-P1, 33-P2.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The check 33-late-evidence.
+
 package lab_test
 
 import (

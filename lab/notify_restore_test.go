@@ -1,3 +1,5 @@
+// The checks 33-restore-key-unique, 33-control-key-by-number, 33-restore-uncertain.
+
 package lab_test
 
 import (

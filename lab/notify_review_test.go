@@ -1,3 +1,5 @@
+// The check 33-T3.
+
 package lab_test
 
 import (

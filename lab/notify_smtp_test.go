@@ -1,3 +1,5 @@
+// The check 33-smtp-phases.
+
 package lab_test
 
 import (

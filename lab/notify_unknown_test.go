@@ -1,3 +1,5 @@
+// The checks 33-T1, 33-T2, 33-B2, 33-B3.
+
 package lab_test
 
 import (

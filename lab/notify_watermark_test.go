@@ -1,3 +1,5 @@
+// The checks 33-watermark, 33-control-watermark.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 33-dial-refused, 33-one-call-one-request.
+
 package lab_test
 
 import (

@@ -1,3 +1,5 @@
+// The checks 33-late-start, 33-claim-answer-lost, 33-poison, 33-drain.
+
 package lab_test
 
 import (

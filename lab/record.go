@@ -1,3 +1,5 @@
+// A run's evidence, and how it is judged.
+
 package lab
 
 import (

@@ -1,3 +1,5 @@
+// Runs checks, and the canary.
+
 package lab
 
 import (

@@ -1,3 +1,5 @@
+// What a check runs with.
+
 package lab
 
 import (

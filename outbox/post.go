@@ -1,3 +1,5 @@
+// Post: a message in the caller's transaction.
+
 package outbox
 
 import (

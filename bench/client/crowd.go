@@ -1,3 +1,5 @@
+// The sockets of a crowd of senders and receivers, and what they count.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The smallest server on the gateway's WebSocket library, to compare memory with.
+
 package main
 
 import (

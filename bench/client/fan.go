@@ -1,3 +1,5 @@
+// The load of the fan-out: single messages, and a flood.
+
 package main
 
 import (

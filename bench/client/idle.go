@@ -1,3 +1,5 @@
+// Opens connections that stay idle.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// What is laid over the measured programs: profiles and memory at a loopback address.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// How the servers that are compared are connected to: their handshakes and first frames.
+
 package main
 
 import (

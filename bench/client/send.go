@@ -1,3 +1,5 @@
+// The load of the sends: closed loop, open loop, a single sender.
+
 package main
 
 import (

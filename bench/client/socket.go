@@ -1,3 +1,5 @@
+// A client's end of a WebSocket that costs as little as it can.
+
 package main
 
 import (

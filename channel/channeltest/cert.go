@@ -1,3 +1,5 @@
+// The certificate of the scripted peers.
+
 package channeltest
 
 import (

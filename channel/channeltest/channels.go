@@ -1,3 +1,5 @@
+// Channels that speak to the doubles, one for each mode.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// The conformance suite that every channel passes: what it asks, for any transport.
+
 package channeltest
 
 import (

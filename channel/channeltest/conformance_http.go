@@ -1,3 +1,5 @@
+// The part of the conformance suite that needs an HTTP peer.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// Directs doubles in this process or another: scripts, logs and counts over HTTP.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// A scripted provider: how it treats a request.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// What a double remembers: requests, keys and external sends.
+
 package channeltest
 
 import (

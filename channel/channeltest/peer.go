@@ -1,3 +1,5 @@
+// The scripted HTTP peer: its faults, whatever the version of HTTP.
+
 package channeltest
 
 import (

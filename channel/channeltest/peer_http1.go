@@ -1,3 +1,5 @@
+// The scripted peer over HTTP/1.1.
+
 package channeltest
 
 import (

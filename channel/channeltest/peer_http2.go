@@ -1,3 +1,5 @@
+// The scripted peer over HTTP/2.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// The scripted SMTP peer: its faults and what it recorded.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// One connection of the scripted SMTP peer.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// The receipts that doubles send.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// The words of a double's script.
+
 package channeltest
 
 import (

@@ -1,3 +1,5 @@
+// The doubles as an HTTP server.
+
 package channeltest
 
 import (

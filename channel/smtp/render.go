@@ -1,3 +1,5 @@
+// The mail as it goes over the wire.
+
 package smtp
 
 import (

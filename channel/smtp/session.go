@@ -1,3 +1,5 @@
+// One SMTP session: its phases, and what each proves when it breaks.
+
 package smtp
 
 import (

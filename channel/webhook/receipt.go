@@ -1,3 +1,5 @@
+// Delivery receipts by signed webhooks.
+
 package webhook
 
 import (

@@ -1,3 +1,5 @@
+// Signatures of Standard Webhooks.
+
 package webhook
 
 import (

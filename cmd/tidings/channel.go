@@ -1,3 +1,5 @@
+// The command channel: contracts, health, pause and resume.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The command chat: a conversation on the terminal.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Commands that work on the database itself: the connection flag, migrate, recover, purge.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The command demo: the stage, and the scenes of notifications played on it.
+
 package main
 
 import (

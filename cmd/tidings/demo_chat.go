@@ -1,3 +1,5 @@
+// The scenes of conversations in the demo.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The scenes of notifications in the demo, as data.
+
 package main
 
 import (

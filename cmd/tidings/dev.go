@@ -1,3 +1,5 @@
+// The command dev: everything on this machine to try it out, and what it prints.
+
 package main
 
 import (

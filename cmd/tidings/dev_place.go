@@ -1,3 +1,5 @@
+// What dev keeps in its directory from one run to the next, and how it writes the commands that it prints.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The command key: API keys.
+
 package main
 
 import (

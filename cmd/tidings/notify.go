@@ -1,3 +1,5 @@
+// The command notify: submit and show notifications.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// How commands print: tables, JSON.
+
 package main
 
 import (

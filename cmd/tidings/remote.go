@@ -1,3 +1,5 @@
+// How commands call the API.
+
 package main
 
 import (

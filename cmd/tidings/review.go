@@ -1,3 +1,5 @@
+// The command review: tasks that wait for a person.
+
 package main
 
 import (

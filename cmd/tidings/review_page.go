@@ -1,3 +1,5 @@
+// The page of one task that a person judges by.
+
 package main
 
 import (

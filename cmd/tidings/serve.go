@@ -1,3 +1,5 @@
+// The commands serve and config.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The command token: sign and revoke users' tokens.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The command verify.
+
 package main
 
 import (

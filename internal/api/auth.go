@@ -1,3 +1,5 @@
+// Who asks: API keys, users' tokens, scopes.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// The operations on channels.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// The operations on conversations: create, list; and what all of them share.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// The operations on members: join and leave.
+
 package api
 
 import (

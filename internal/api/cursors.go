@@ -1,3 +1,5 @@
+// The operations on cursors: delivered and read.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// The operations on the log: sync and fetch.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// Reads bodies: what JSON is refused before it is decoded.
+
 package api
 
 import (

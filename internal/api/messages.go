@@ -1,3 +1,5 @@
+// The operations on messages: send and outcome.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// The operations on notifications.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// Counts and times requests.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// Refusals as problem documents (RFC 9457).
+
 package api
 
 import (

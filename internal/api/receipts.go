@@ -1,3 +1,5 @@
+// The operation that takes providers' receipts.
+
 package api
 
 import (

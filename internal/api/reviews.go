@@ -1,3 +1,5 @@
+// The operations on parked tasks.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// Keeps requests that wait for a conversation's lock from holding connections.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// The operations on users' preferences and opt-outs.
+
 package api
 
 import (

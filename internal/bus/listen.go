@@ -1,3 +1,5 @@
+// The hearing half of a Bus.
+
 package bus
 
 import (

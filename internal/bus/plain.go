@@ -1,3 +1,5 @@
+// Listen: the plain form, for workers.
+
 package bus
 
 import (

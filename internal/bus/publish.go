@@ -1,3 +1,5 @@
+// The telling half of a Bus.
+
 package bus
 
 import (

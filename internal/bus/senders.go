@@ -1,3 +1,5 @@
+// Which senders are heard, and what of theirs was missed.
+
 package bus
 
 import (

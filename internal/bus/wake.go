@@ -1,3 +1,5 @@
+// What travels on the bus.
+
 package bus
 
 import (

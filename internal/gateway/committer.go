@@ -1,3 +1,5 @@
+// Queues sends by conversation and decides which go into a transaction together.
+
 package gateway
 
 import (

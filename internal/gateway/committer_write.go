@@ -1,3 +1,5 @@
+// Writes a batch of sends, repeats it where the rules say so, and answers each.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Compares positions and memberships with the database: the net below lost wake-ups.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// The end of a gateway's sessions.
+
 package gateway
 
 import (

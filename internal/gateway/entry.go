@@ -1,3 +1,5 @@
+// An encoded event that all its receivers share.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// A conversation with local members: position, seats, and the offering of events to them.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Feeds that read the log.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// What a session does with each request.
+
 package gateway
 
 import (

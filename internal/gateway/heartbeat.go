@@ -1,3 +1,5 @@
+// The one ticker: pings, deadlines and expiries of all sessions.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Hello, tokens of a session, refresh and revocation.
+
 package gateway
 
 import (

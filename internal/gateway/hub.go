@@ -1,3 +1,5 @@
+// The hub: what runs in it, and its doors to the committer, the sessions and the bus.
+
 package gateway
 
 import (

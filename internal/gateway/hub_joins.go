@@ -1,3 +1,5 @@
+// Users who joined conversations that have no feed here.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Hints to devices that stay behind.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Small parts of the hub: signals, queues, shards.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Users with local sessions, and their seats.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// The gateway's lease: without it nothing is written to a socket.
+
 package gateway
 
 import (

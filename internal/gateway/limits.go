@@ -1,3 +1,5 @@
+// Limits: rates, crews of workers, batches of acks.
+
 package gateway
 
 import (

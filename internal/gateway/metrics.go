@@ -1,3 +1,5 @@
+// The gateway's metrics.
+
 package gateway
 
 import (

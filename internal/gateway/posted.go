@@ -1,3 +1,5 @@
+// Puts events on the bus that others than gateways appended.
+
 package gateway
 
 import (

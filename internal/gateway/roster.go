@@ -1,3 +1,5 @@
+// The gateway's sessions, counted and found.
+
 package gateway
 
 import (

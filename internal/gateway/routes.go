@@ -1,3 +1,5 @@
+// Which connection a device is at: displaced, orphaned and swept routes.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// A session: its queue and its end.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// The reading half of a session.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// The handshake, and breaches of the framing.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// The writing half of a session.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// The account that PostgreSQL runs under when we are root.
+
 package localpg
 
 import (

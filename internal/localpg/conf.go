@@ -1,3 +1,5 @@
+// PostgreSQL's configuration.
+
 package localpg
 
 import (

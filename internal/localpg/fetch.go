@@ -1,3 +1,5 @@
+// Fetches PostgreSQL where none is installed.
+
 package localpg
 
 import (

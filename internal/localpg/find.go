@@ -1,3 +1,5 @@
+// Finds PostgreSQL on this machine.
+
 package localpg
 
 import (

@@ -1,3 +1,5 @@
+// Where the data lie, and who else uses them.
+
 package localpg
 
 import (

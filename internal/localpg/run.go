@@ -1,3 +1,5 @@
+// Runs the server and sees to its end.
+
 package localpg
 
 import (

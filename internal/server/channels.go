@@ -1,3 +1,5 @@
+// Channels from the configuration.
+
 package server
 
 import (

@@ -1,3 +1,5 @@
+// The pool of connections.
+
 package server
 
 import (

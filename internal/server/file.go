@@ -1,3 +1,5 @@
+// The configuration file.
+
 package server
 
 import (

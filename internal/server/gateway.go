@@ -1,3 +1,5 @@
+// Wires the gateway and the bus.
+
 package server
 
 import (

@@ -1,3 +1,5 @@
+// Metrics that are read from the database.
+
 package server
 
 import (

@@ -1,3 +1,5 @@
+// The paths for operators and load balancers.
+
 package server
 
 import (

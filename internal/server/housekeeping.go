@@ -1,3 +1,5 @@
+// What a worker does beside its tasks: purge and forget.
+
 package server
 
 import (

@@ -1,3 +1,5 @@
+// Prints the reference of settings.
+
 package server
 
 import (

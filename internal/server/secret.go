@@ -1,3 +1,5 @@
+// Secrets in the configuration.
+
 package server
 
 import (

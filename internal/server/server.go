@@ -1,3 +1,5 @@
+// One process: start, run, an orderly end.
+
 package server
 
 import (

@@ -1,3 +1,5 @@
+// Tells workers and gateways that something is due.
+
 package server
 
 import (

@@ -1,3 +1,5 @@
+// API keys.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Pauses of channels.
+
 package store
 
 import (

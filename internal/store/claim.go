@@ -1,3 +1,5 @@
+// Claims and takeovers of tasks.
+
 package store
 
 import (

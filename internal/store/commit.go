@@ -1,3 +1,5 @@
+// Runs somebody else's writes under the store's deadline and judgement of commits.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Runs statements whose plans go by keys alone.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Delivered and read cursors.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Devices, installs and hello.
+
 package store
 
 import (

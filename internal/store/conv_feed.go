@@ -1,3 +1,5 @@
+// What feeds read: logs, heads, memberships.
+
 package store
 
 import (

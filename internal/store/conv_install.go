@@ -1,3 +1,5 @@
+// The install of a device that acts without a socket.
+
 package store
 
 import (

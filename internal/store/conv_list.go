@@ -1,3 +1,5 @@
+// The list of a user's conversations.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Creates conversations; joins and leaves.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// What became of a message.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// The queue of events that gateways have not been told of.
+
 package store
 
 import (

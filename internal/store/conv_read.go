@@ -1,3 +1,5 @@
+// Sync and fetch.
+
 package store
 
 import (

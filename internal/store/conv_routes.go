@@ -1,3 +1,5 @@
+// Routes and gateways' leases.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Sends in batches.
+
 package store
 
 import (

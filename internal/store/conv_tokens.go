@@ -1,3 +1,5 @@
+// Revocations of users' tokens.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// The one rule of what a user may see of a log.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Ends of attempts.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Which PostgreSQL history this is.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// What gauges read.
+
 package store
 
 import (

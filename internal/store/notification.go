@@ -1,3 +1,5 @@
+// Reads and cancels notifications; tasks and journals.
+
 package store
 
 import (

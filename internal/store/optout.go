@@ -1,3 +1,5 @@
+// Opt-outs.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// How a pool's sessions have to be.
+
 package store
 
 import (

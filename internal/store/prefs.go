@@ -1,3 +1,5 @@
+// Preferences.
+
 package store
 
 import (

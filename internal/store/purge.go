@@ -1,3 +1,5 @@
+// Empties and forgets notifications.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Takes receipts.
+
 package store
 
 import (

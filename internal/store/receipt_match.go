@@ -1,3 +1,5 @@
+// Matches a receipt with its task.
+
 package store
 
 import (

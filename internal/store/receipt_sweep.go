@@ -1,3 +1,5 @@
+// Matches receipts that came too early, and forgets old ones.
+
 package store
 
 import (

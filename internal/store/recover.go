@@ -1,3 +1,5 @@
+// Recovery after a restore.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Parked tasks: list and resolve.
+
 package store
 
 import (

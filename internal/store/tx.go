@@ -1,3 +1,5 @@
+// Transactions and snapshots.
+
 package store
 
 import (

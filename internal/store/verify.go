@@ -1,3 +1,5 @@
+// Verify: asks the questions in slices.
+
 package store
 
 import (

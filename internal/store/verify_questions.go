@@ -1,3 +1,5 @@
+// The questions of verify.
+
 package store
 
 // A question reads the rows of the buckets @low to @high, through the primary keys, whose first byte is the bucket, and

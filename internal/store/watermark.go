@@ -1,3 +1,5 @@
+// Where a claim may start.
+
 package store
 
 import "time"

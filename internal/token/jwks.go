@@ -1,3 +1,5 @@
+// Key sets that are fetched: cache, refresh, bounds.
+
 package token
 
 import (

@@ -1,3 +1,5 @@
+// Public keys, from PEM and from key sets.
+
 package token
 
 import (

@@ -1,3 +1,5 @@
+// The parts that frames are written with.
+
 package wire
 
 import (

@@ -1,3 +1,5 @@
+// Decodes and checks a request.
+
 package wire
 
 import (

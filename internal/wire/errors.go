@@ -1,3 +1,5 @@
+// Refusals as frames.
+
 package wire
 
 import (

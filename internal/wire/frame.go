@@ -1,3 +1,5 @@
+// Reads a server's frames, for clients.
+
 package wire
 
 import (

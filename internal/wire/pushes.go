@@ -1,3 +1,5 @@
+// Writes pushes.
+
 package wire
 
 import (

@@ -1,3 +1,5 @@
+// Writes replies.
+
 package wire
 
 import (

@@ -1,3 +1,5 @@
+// A request: its fields, and what each type needs.
+
 package wire
 
 import (

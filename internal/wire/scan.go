@@ -1,3 +1,5 @@
+// Scans JSON strictly.
+
 package wire
 
 import (

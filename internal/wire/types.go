@@ -1,3 +1,5 @@
+// The bodies of replies.
+
 package wire
 
 import "github.com/tidings-project/tidings"

@@ -1,3 +1,5 @@
+// One proxied connection to PostgreSQL.
+
 package pgproxy
 
 import (

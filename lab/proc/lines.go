@@ -1,3 +1,5 @@
+// Keeps a process's output line by line.
+
 package proc
 
 import (

@@ -1,3 +1,5 @@
+// What differs on Linux.
+
 package proc
 
 import (

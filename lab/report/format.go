@@ -1,3 +1,5 @@
+// Prints the report.
+
 package report
 
 import (

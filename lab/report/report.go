@@ -1,3 +1,5 @@
+// Joins cards and evidence.
+
 package report
 
 import (

@@ -1,3 +1,5 @@
+// The migrated template that test databases are copied from.
+
 package pgtest
 
 import (

@@ -1,3 +1,5 @@
+// The mail server of dev and demo.
+
 package sandbox
 
 import (

@@ -1,3 +1,5 @@
+// The webhook receiver of dev and demo, and its pages.
+
 package sandbox
 
 import (
