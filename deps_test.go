@@ -24,7 +24,8 @@ var house = map[string][]string{
 	"outbox":              {""},
 	"schema":              {""},
 	"internal/bus":        {""},
-	"internal/store":      {""},
+	"internal/outside":    {""},
+	"internal/store":      {"", "internal/outside"},
 	"internal/localpg":    {"", "schema"},
 	"internal/wire":       {""},
 	"internal/token":      {""},
@@ -33,7 +34,7 @@ var house = map[string][]string{
 	"dispatch":            {"", "channel", "outbox", "internal/bus", "internal/store"},
 	"internal/api":        {"", "channel", "outbox", "internal/store", "internal/token", "internal/wire"},
 	"internal/server": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "schema", "dispatch", "internal/api",
-		"internal/bus", "internal/gateway", "internal/store", "internal/token", "internal/wire"},
+		"internal/bus", "internal/gateway", "internal/outside", "internal/store", "internal/token", "internal/wire"},
 	"cmd": {"*"},
 	"lab": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "dispatch", "client", "lab", "internal/localpg"},
 }

@@ -132,6 +132,6 @@ var conversationChecks = []Check{
 		Title: "sends of one connection to one conversation get rising seqs, through batches, side queues and retries"},
 	{ID: "40-posted-late-commit", Kind: Recovery, Level: MultiProcess, Promise: "R5", Needs: []Need{NeedFault, NeedExamined},
 		Title: "Post in a transaction that commits late: every event reaches online members within the bound"},
-	{ID: "40-model", Kind: Invariant, Level: RealComponent, Promise: "R1,R2,R3,R4,R5",
+	{ID: "40-model", Kind: Invariant, Level: RealComponent, Promise: "R1,R2,R3,R4,R5,R6",
 		Title: "random operations on the real store against a reference model after each step"},
 }

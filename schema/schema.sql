@@ -163,6 +163,16 @@ CREATE FUNCTION tidings.notify_v1(input json) RETURNS json
      CROSS JOIN tidings.notify_batch(i.items, json_array_length(i.items)) a
 $$;
 
+CREATE FUNCTION tidings.on_log(known oid) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    IF known <> 'tidings.event'::regclass::oid THEN
+        RAISE EXCEPTION 'the log was replaced' USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN true;
+END $$;
+
 CREATE FUNCTION tidings.payload_hash(user_id text, event_key text, title text, body text, data jsonb, category text, about_conv text, about_seq bigint) RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN sha256(convert_to(concat(user_id, '/', event_key, '/', COALESCE(octet_length(title), '-1'::integer), ',', COALESCE(octet_length(body), '-1'::integer), ',', COALESCE(octet_length((data)::text), '-1'::integer), ',', COALESCE(octet_length(category), '-1'::integer), ';', title, body, data, category, about_conv, '/', about_seq), 'UTF8'::name));
@@ -420,6 +430,17 @@ CREATE TABLE tidings.gateway (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE tidings.gone (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    why text NOT NULL COLLATE pg_catalog."C",
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    marked boolean DEFAULT false NOT NULL,
+    CONSTRAINT gone_check CHECK (((why = ANY (ARRAY['leave'::text, 'read'::text])) OR ((why = 'recall'::text) AND (user_id = ''::text))))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE tidings.installation (
     one boolean DEFAULT true NOT NULL,
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -486,6 +507,7 @@ CREATE TABLE tidings.notification (
     created_at timestamp with time zone NOT NULL,
     cancelled_at timestamp with time zone,
     purged_at timestamp with time zone,
+    erased_at timestamp with time zone,
     CONSTRAINT notification_about_conv_is_an_id CHECK (tidings.is_id(about_conv)),
     CONSTRAINT notification_about_seq_out_of_range CHECK ((about_seq >= 1)),
     CONSTRAINT notification_body_too_long CHECK ((octet_length(body) <= 16384)),
@@ -493,9 +515,9 @@ CREATE TABLE tidings.notification (
     CONSTRAINT notification_check CHECK ((bucket = get_byte(uuid_send(id), 0))),
     CONSTRAINT notification_check1 CHECK (((about_conv IS NULL) = (about_seq IS NULL))),
     CONSTRAINT notification_check2 CHECK (((payload_hash IS NULL) = (purged_at IS NOT NULL))),
-    CONSTRAINT notification_check3 CHECK (((purged_at IS NULL) OR ((title IS NULL) AND (body IS NULL) AND (data IS NULL) AND (channels IS NULL)))),
     CONSTRAINT notification_data_is_an_object CHECK (((jsonb_typeof(data) = 'object'::text) AND (octet_length((data)::text) <= 16384))),
     CONSTRAINT notification_duplicates_unknown CHECK ((duplicates = ANY (ARRAY['forbid'::text, 'allow'::text]))),
+    CONSTRAINT notification_emptied CHECK ((((purged_at IS NULL) OR (channels IS NULL)) AND ((COALESCE(purged_at, erased_at) IS NULL) OR ((title IS NULL) AND (body IS NULL) AND (data IS NULL))))),
     CONSTRAINT notification_event_key_is_an_id CHECK (tidings.is_id(event_key)),
     CONSTRAINT notification_max_attempts_out_of_range CHECK (((max_attempts >= 1) AND (max_attempts <= 100))),
     CONSTRAINT notification_priority_unknown CHECK (((priority >= 0) AND (priority <= 2))),
@@ -553,6 +575,26 @@ CREATE TABLE tidings.route (
     CONSTRAINT route_check CHECK ((bucket = tidings.bucket_of(user_id)))
 )
 WITH (fillfactor='70');
+
+CREATE TABLE tidings.taken_back (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    what text NOT NULL COLLATE pg_catalog."C",
+    mid uuid,
+    user_id text COLLATE pg_catalog."C",
+    cutoff_at timestamp with time zone,
+    epoch bigint NOT NULL,
+    copied boolean DEFAULT false NOT NULL,
+    CONSTRAINT taken_back_check CHECK (
+CASE what
+    WHEN 'recall'::text THEN (mid IS NOT NULL)
+    WHEN 'purge'::text THEN (cutoff_at IS NOT NULL)
+    WHEN 'erase'::text THEN ((conv_id = ''::text) AND (user_id IS NOT NULL) AND (cutoff_at IS NOT NULL))
+    ELSE ((what = ANY (ARRAY['leave'::text, 'join'::text])) AND (user_id IS NOT NULL))
+END)
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE tidings.task (
     id uuid NOT NULL,
@@ -643,6 +685,9 @@ ALTER TABLE ONLY tidings.event
 ALTER TABLE ONLY tidings.gateway
     ADD CONSTRAINT gateway_pkey PRIMARY KEY (gateway_id);
 
+ALTER TABLE ONLY tidings.gone
+    ADD CONSTRAINT gone_pkey PRIMARY KEY (conv_id, why, user_id, seq);
+
 ALTER TABLE ONLY tidings.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (one);
 
@@ -676,6 +721,9 @@ ALTER TABLE ONLY tidings.receipt
 ALTER TABLE ONLY tidings.route
     ADD CONSTRAINT route_pkey PRIMARY KEY (user_id, device_id, bucket);
 
+ALTER TABLE ONLY tidings.taken_back
+    ADD CONSTRAINT taken_back_pkey PRIMARY KEY (conv_id, id);
+
 ALTER TABLE ONLY tidings.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (id, bucket);
 
@@ -685,11 +733,21 @@ ALTER TABLE ONLY tidings.token_floor
 ALTER TABLE ONLY tidings.tombstone
     ADD CONSTRAINT tombstone_pkey PRIMARY KEY (conv_id, sender_user, cmid);
 
+CREATE INDEX conversation_retained ON tidings.conversation USING btree (conv_id) WHERE (retention_ms IS NOT NULL);
+
 CREATE UNIQUE INDEX event_cmid ON tidings.event USING btree (conv_id, sender_user, cmid) WHERE (cmid IS NOT NULL);
+
+CREATE INDEX gone_marked ON tidings.gone USING btree (at) WHERE marked;
+
+CREATE INDEX gone_unmarked ON tidings.gone USING btree (conv_id) WHERE (NOT marked);
 
 CREATE UNIQUE INDEX member_open ON tidings.member USING btree (conv_id, user_id) WHERE (leave_seq IS NULL);
 
 CREATE INDEX member_user ON tidings.member USING btree (user_id, conv_id);
+
+CREATE INDEX notification_about ON tidings.notification USING btree (about_conv, about_seq) WHERE ((about_conv IS NOT NULL) AND (about_gone_at IS NULL));
+
+CREATE INDEX notification_about_user ON tidings.notification USING btree (user_id, about_conv, about_seq) WHERE ((about_conv IS NOT NULL) AND (about_gone_at IS NULL));
 
 CREATE INDEX notification_tombstone ON tidings.notification USING btree (purged_at) WHERE (purged_at IS NOT NULL);
 
@@ -700,6 +758,10 @@ CREATE INDEX receipt_received ON tidings.receipt USING btree (received_at);
 CREATE INDEX receipt_unmatched ON tidings.receipt USING btree (sweep_at) WHERE (matched_task IS NULL);
 
 CREATE INDEX route_gateway ON tidings.route USING btree (gateway_id);
+
+CREATE INDEX taken_back_copied ON tidings.taken_back USING btree (at) WHERE copied;
+
+CREATE INDEX taken_back_uncopied ON tidings.taken_back USING btree (at) WHERE (NOT copied);
 
 CREATE INDEX task_due ON tidings.task USING btree (channel, priority, next_attempt_at, id) WHERE ((state = ANY (ARRAY['PENDING'::text, 'UNKNOWN'::text])) AND (NOT needs_review));
 

@@ -103,7 +103,7 @@ func TestMigrateAtOnce(t *testing.T) {
 // by what providers say and is none of them.
 var (
 	users = []string{"attempt", "channel_pref", "device", "notification", "optout", "route", "task", "token_floor"}
-	logs  = []string{"conversation", "delivered", "event", "member", "posted", "read", "tombstone"}
+	logs  = []string{"conversation", "delivered", "event", "gone", "member", "posted", "read", "taken_back", "tombstone"}
 	small = []string{"api_key", "channel_state", "gateway", "installation", "lineage", "migration", "receipt"}
 )
 
@@ -143,6 +143,7 @@ func TestSchemaRules(t *testing.T) {
 		"device (user_id, device_id, bucket)",
 		"event (conv_id, sender_user, cmid) WHERE (cmid IS NOT NULL)",
 		"event (conv_id, seq)",
+		"gone (conv_id, why, user_id, seq)",
 		"member (conv_id, user_id) WHERE (leave_seq IS NULL)",
 		"member (conv_id, user_id, join_seq)",
 		"notification (id, bucket)",
@@ -151,6 +152,7 @@ func TestSchemaRules(t *testing.T) {
 		"posted (conv_id, seq)",
 		"read (conv_id, user_id)",
 		"route (user_id, device_id, bucket)",
+		"taken_back (conv_id, id)",
 		"task (id, bucket)",
 		"token_floor (user_id, bucket)",
 		"tombstone (conv_id, sender_user, cmid)",

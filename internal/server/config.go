@@ -51,6 +51,10 @@ type Config struct {
 	Backoff  time.Duration `name:"backoff" env:"TIDINGS_BACKOFF" default:"1s" help:"Base of the delay before a retry; it doubles with each attempt and is drawn at random."`
 	MaxDelay time.Duration `name:"max-delay" env:"TIDINGS_MAX_DELAY" default:"5m" help:"Longest delay before a retry, unless the provider asks for more."`
 
+	Retention     time.Duration `name:"retention" env:"TIDINGS_RETENTION" default:"0s" help:"How long the events of a conversation are kept, unless its creation says otherwise: it is copied at the creation. 0: for ever."`
+	TombstonesFor time.Duration `name:"tombstones-for" env:"TIDINGS_TOMBSTONES_FOR" default:"720h" help:"How long the key of a purged message is kept: so long a late repetition of it is refused, later it is a new message. Clients ask a person a day earlier. At least 48h; 0: for ever."`
+	OutsideDir    string        `name:"outside-dir" env:"TIDINGS_OUTSIDE_DIR" placeholder:"DIRECTORY" help:"Where a witness of the newest commit and the journal of what was taken back are kept, outside the database and its backups: a restore is noticed by the one and made good by the other."`
+
 	PurgeAfter       time.Duration `name:"purge-after" env:"TIDINGS_PURGE_AFTER" default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. One that had no task keeps its content as long as its key. 0: never."`
 	ForgetAfter      time.Duration `name:"forget-after" env:"TIDINGS_FORGET_AFTER" default:"8760h" help:"How long after that the key is kept. Later the same key makes a new notification. 0: for ever."`
 	ReceiptsFor      time.Duration `name:"receipts-for" env:"TIDINGS_RECEIPTS_FOR" default:"168h" help:"How long receipts are kept; one that matches no task by then never will. 0: for ever."`
