@@ -50,8 +50,8 @@ type Handler struct {
 
 // Bus tells other processes and hears them. Make it with New; it works while Run runs.
 type Bus struct {
-	cfg Config
-	run string
+	cfg  Config
+	self origin
 
 	mu      sync.Mutex
 	wakes   map[string]*Wake // by conversation
@@ -66,11 +66,12 @@ type Bus struct {
 
 // New makes a Bus.
 func New(cfg Config) *Bus {
-	return &Bus{cfg: cfg, run: rand.Text(), wakes: map[string]*Wake{}, due: make(chan struct{}, 1), heard: senders{known: map[string]*sender{}}}
+	return &Bus{cfg: cfg, self: origin{Sender: cfg.Sender, Run: rand.Text()}, wakes: map[string]*Wake{}, due: make(chan struct{}, 1), heard: senders{known: map[string]*sender{}}}
 }
 
 // Run listens and notifies until ctx ends; then it sends what is still due, says goodbye, and returns.
 func (b *Bus) Run(ctx context.Context, h Handler) {
+	b.self.Listens = true
 	var work sync.WaitGroup
 	work.Go(func() { b.notify(ctx) })
 	work.Go(func() { b.listen(ctx, h) })

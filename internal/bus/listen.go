@@ -18,6 +18,7 @@ func (b *Bus) listen(ctx context.Context, h Handler) {
 	for pause := time.Duration(0); ctx.Err() == nil; {
 		began := time.Now()
 		err := b.hear(ctx, h)
+		b.heard.deafened()
 		if ctx.Err() != nil {
 			return
 		}
@@ -56,7 +57,7 @@ func (b *Bus) hear(ctx context.Context, h Handler) error {
 		}
 	}
 	// From here on nothing is missed; what was told before may have been.
-	b.heard.deaf(time.Now())
+	b.heard.hearing(time.Now())
 	h.CatchUp("", false)
 	h.Woken()
 	for brought := time.Now(); ; {
@@ -101,7 +102,7 @@ func (b *Bus) judge(n *pgconn.Notification, h Handler, now time.Time) {
 		h.CatchUp("", false)
 		return
 	}
-	if p.Sender == b.cfg.Sender && p.Run == b.run {
+	if p.Sender == b.self.Sender && p.Run == b.self.Run {
 		return
 	}
 	fresh, lost := b.heard.hear(&p, now)

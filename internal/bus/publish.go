@@ -91,8 +91,10 @@ type batch struct {
 	flushes []chan struct{}
 }
 
-// take makes the next batch of what is due and returns the sender's new last number.
+// take makes the next batch of what is due and returns the sender's new last number. While nobody else listens nothing is told, and
+// a number is skipped, so that whoever comes notices.
 func (b *Bus) take(last int64) (batch, int64, error) {
+	alone := b.heard.alone(time.Now())
 	b.mu.Lock()
 	items, wakes, order, lost := b.items, b.wakes, b.order, b.lost
 	next := batch{flushes: b.flushes}
@@ -101,6 +103,9 @@ func (b *Bus) take(last int64) (batch, int64, error) {
 		b.wakes = map[string]*Wake{}
 	}
 	b.mu.Unlock()
+	if alone && len(order)+len(items) > 0 {
+		items, order, lost = nil, nil, true
+	}
 	for _, conv := range order {
 		w := wakes[conv]
 		for ; len(w.Joined) > joinedPerItem; w.Joined = w.Joined[joinedPerItem:] {
@@ -112,7 +117,7 @@ func (b *Bus) take(last int64) (batch, int64, error) {
 		last++
 	}
 	var err error
-	next.texts, err = pack(b.cfg.Sender, b.run, last+1, items)
+	next.texts, err = pack(b.self, last+1, items)
 	return next, last + int64(len(next.texts)), err
 }
 
@@ -130,6 +135,9 @@ func (b *Bus) notify(ctx context.Context) {
 		ending = ctx.Done()
 		bye    bool
 	)
+	if b.self.Listens { // others learn of it before it can miss much
+		unsent.texts = append(unsent.texts, repetition(b.self, last, false))
+	}
 	defer beats.Stop()
 	defer func() { closeConn(conn) }()
 	for {
@@ -148,7 +156,7 @@ func (b *Bus) notify(ctx context.Context) {
 				last++
 			}
 			if bye || repeat && len(unsent.texts) == 0 {
-				unsent.texts = append(unsent.texts, repetition(b.cfg.Sender, b.run, last, bye))
+				unsent.texts = append(unsent.texts, repetition(b.self, last, bye))
 			}
 		}
 		began := time.Now()

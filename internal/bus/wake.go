@@ -41,10 +41,16 @@ type Item struct {
 	Displaced *Displaced `json:"d,omitempty"`
 }
 
+// origin is who tells.
+type origin struct {
+	Sender  string `json:"g"`
+	Run     string `json:"r"`           // tells apart the processes that had one sender's name: each starts its numbers anew
+	Listens bool   `json:"l,omitempty"` // it hears others, too: what they have to tell is of use to it
+}
+
 // payload is the text of one NOTIFY. A sender's payloads with items are numbered 1, 2, 3 …; one without repeats the last number.
 type payload struct {
-	Sender string `json:"g"`
-	Run    string `json:"r"` // tells apart the processes that had one sender's name: each starts its numbers anew
+	origin
 	Number int64  `json:"n"`
 	Bye    bool   `json:"b,omitempty"` // the sender ends here by its own will
 	Items  []Item `json:"i,omitempty"`
@@ -57,8 +63,8 @@ const maxPayload = 7999
 const joinedPerItem = 6
 
 // pack writes items as payloads numbered from first.
-func pack(sender, run string, first int64, items []Item) (texts []string, err error) {
-	empty, err := json.Marshal(payload{Sender: sender, Run: run, Number: 1<<53 - 1, Items: []Item{{}}})
+func pack(from origin, first int64, items []Item) (texts []string, err error) {
+	empty, err := json.Marshal(payload{origin: from, Number: 1<<53 - 1, Items: []Item{{}}})
 	if err != nil {
 		return nil, fmt.Errorf("write a wake-up: %w", err)
 	}
@@ -73,7 +79,7 @@ func pack(sender, run string, first int64, items []Item) (texts []string, err er
 				break
 			}
 		}
-		text, err := json.Marshal(payload{Sender: sender, Run: run, Number: first + int64(len(texts)), Items: items[start:end]})
+		text, err := json.Marshal(payload{origin: from, Number: first + int64(len(texts)), Items: items[start:end]})
 		if err != nil {
 			return nil, fmt.Errorf("write a wake-up: %w", err)
 		}
@@ -84,8 +90,8 @@ func pack(sender, run string, first int64, items []Item) (texts []string, err er
 }
 
 // repetition is a payload without items.
-func repetition(sender, run string, last int64, bye bool) string {
-	text, err := json.Marshal(payload{Sender: sender, Run: run, Number: last, Bye: bye})
+func repetition(from origin, last int64, bye bool) string {
+	text, err := json.Marshal(payload{origin: from, Number: last, Bye: bye})
 	if err != nil {
 		panic(fmt.Sprintf("texts and numbers cannot be written as JSON: %v", err))
 	}
