@@ -5,7 +5,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,6 +34,7 @@ type ClaimID [7]byte
 // Claimed is a task that a claim took (State is Sending) or settled.
 type Claimed struct {
 	ID        tidings.UUID
+	Note      tidings.UUID // its notification
 	Token     tidings.UUID
 	State     tidings.State
 	Held      tidings.Held    // what the end of the attempt depends on
@@ -75,9 +75,10 @@ const (
 		     OR t.doubt_at + @settle_ms::float8 * interval '1 millisecond' <= statement_timestamp())
 		ORDER BY t.next_attempt_at, t.id `
 
-	// paused is read in the claim itself, so that pausing binds every worker at once.
+	// paused is read in the claim itself, so that pausing binds every worker at once. It fails if the log is another than the connection
+	// was judged on: nothing is sent from a dump that is being restored in place.
 	paused = `paused AS MATERIALIZED (
-		SELECT EXISTS (SELECT FROM tidings.channel_state c WHERE c.channel = @channel::text AND c.paused_until > statement_timestamp()) AS yes
+		SELECT tidings.on_log(@log::oid) AND EXISTS (SELECT FROM tidings.channel_state c WHERE c.channel = @channel::text AND c.paused_until > statement_timestamp()) AS yes
 	), `
 
 	// judge decides, in the statement that takes the rows, what is to be done with each: preference, opt-out, cancel,
@@ -88,7 +89,7 @@ const (
 	// The steps inside one another are subqueries with OFFSET 0: each is computed once for a row, and unlike a CTE none
 	// keeps a copy of the content.
 	judge = `judged AS MATERIALIZED (
-		SELECT r.id, r.bucket, r.user_id, r.event_key, r.slot, r.priority, r.title, r.body, r.data, r.category, r.created_at, r.expires_at,
+		SELECT r.id, r.bucket, r.notification_id, r.user_id, r.event_key, r.slot, r.priority, r.title, r.body, r.data, r.category, r.created_at, r.expires_at,
 			r.attempt_token, r.force_send, r.in_doubt, r.doubted, r.first_call_at, r.to_address, r.to_version, r.renderer, r.request_hash,
 			r.key_holds, r.fallback, r.stop, r.action, r.now_at, r.until, coalesce(r.next_attempt_at, r.lease_until) AS due,
 			CASE WHEN r.action <> 'NONE' THEN 'SENDING' WHEN r.in_doubt THEN 'UNKNOWN'
@@ -143,7 +144,7 @@ const (
 			CASE WHEN j.action = 'NONE' THEN j.stop || CASE WHEN j.in_doubt THEN '_UNCERTAIN' ELSE '' END END
 		  FROM judged j WHERE j.noted
 	)
-	SELECT j.id, j.token, j.to_state, j.action, j.in_doubt, j.force_send, j.budget, j.fallback,
+	SELECT j.id, j.notification_id, j.token, j.to_state, j.action, j.in_doubt, j.force_send, j.budget, j.fallback,
 		@absence::boolean AND coalesce(j.doubted + @settle_ms::float8 * interval '1 millisecond' <= j.now_at, true)
 			AND (@horizon_ms::float8 = 0 OR coalesce(j.first_call_at + @horizon_ms::float8 * interval '1 millisecond' > j.until, false)) AS conclusive,
 		coalesce(j.stop, '') AS stop, j.n, j.first_call, j.in_doubt AND j.key_holds AND NOT j.force_send AS keyed, j.priority,
@@ -213,12 +214,10 @@ func (s *Store) laneArgs(l Lane, slots int, claimID ClaimID) pgx.NamedArgs {
 func (s *Store) claim(ctx context.Context, doing, sql string, args pgx.NamedArgs) ([]Claimed, error) {
 	var claimed []Claimed
 	err := s.write(ctx, doing, func(ctx context.Context) error {
-		rows, done, err := s.byIndex(ctx, sql, args)
-		if err != nil {
+		return s.byIndex(ctx, sql, args, func(rows pgx.Rows) (err error) {
+			claimed, err = pgx.CollectRows(rows, scanClaimed)
 			return err
-		}
-		claimed, err = pgx.CollectRows(rows, scanClaimed)
-		return errors.Join(err, done())
+		}, nil)
 	})
 	return claimed, err
 }
@@ -226,7 +225,7 @@ func (s *Store) claim(ctx context.Context, doing, sql string, args pgx.NamedArgs
 // scanClaimed reads a row of judge. The pointers are to the plain types behind the named ones: pgx reads those without reflection.
 func scanClaimed(row pgx.CollectableRow) (c Claimed, err error) {
 	var token *[16]byte
-	err = row.Scan((*[16]byte)(&c.ID), &token, (*string)(&c.State), (*string)(&c.Held.Action), &c.Held.InDoubt, &c.Held.Forced,
+	err = row.Scan((*[16]byte)(&c.ID), (*[16]byte)(&c.Note), &token, (*string)(&c.State), (*string)(&c.Held.Action), &c.Held.InDoubt, &c.Held.Forced,
 		&c.Held.Budget, (*string)(&c.Held.Fallback), &c.Held.Conclusive, (*string)(&c.Stop), &c.N, &c.FirstCall, &c.Keyed, (*int16)(&c.Priority), &c.Due,
 		&c.User, &c.EventKey, &c.Address, &c.Title, &c.Body, &c.Category, &c.AddressVersion, &c.Slot, (*[]byte)(&c.Data), &c.CreatedAt, &c.ExpiresAt,
 		&c.FirstCallAt, &c.RequestHash, &c.At, &c.Lost)

@@ -190,6 +190,10 @@ const readSQL = `WITH state AS MATERIALIZED (
 		SELECT s.conv_id, @user::text, @seq::bigint FROM state s WHERE s.valid AND @seq::bigint > s.old
 		ON CONFLICT (conv_id, user_id) DO UPDATE SET seq = greatest(r.seq, excluded.seq)
 		RETURNING r.seq
+	), gone AS (
+		INSERT INTO tidings.gone (conv_id, why, user_id, seq)
+		SELECT s.conv_id, 'read', @user::text, w.seq FROM state s CROSS JOIN stored w WHERE w.seq = @seq::bigint
+		ON CONFLICT (conv_id, why, user_id, seq) DO NOTHING
 	)
 	SELECT c.epoch, c.head, c.valid, c.read, c.moved, CASE WHEN c.valid THEN ` + unread + ` ELSE 0 END
 	  FROM (SELECT s.*, coalesce(w.seq, s.old) AS read, coalesce(w.seq = @seq::bigint, false) AS moved FROM state s LEFT JOIN stored w ON true) c`

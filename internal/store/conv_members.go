@@ -21,6 +21,9 @@ type Conversation struct {
 	RecallWindow time.Duration  // how long a message can be recalled, in whole milliseconds; 0: never
 	Retention    *time.Duration // how long events are kept, in whole milliseconds; nil: for ever
 	Members      []string       // the first members, each once: their joins are the events 1, 2, 3 … in this order
+
+	// Whether a setting is a default that nobody has asked for: then one with another setting was created alike.
+	AnyWindow, AnyRetention bool
 }
 
 // Membership is where a user joined or left.
@@ -36,7 +39,7 @@ const createConversationSQL = `WITH clock AS MATERIALIZED (SELECT statement_time
 	), made AS (
 		INSERT INTO tidings.conversation (conv_id, next_seq, epoch, recall_window_ms, retention_ms, created_at)
 		SELECT @conv::text, cardinality(@members::text[]) + 1, l.generation, @recall_window_ms::bigint, @retention_ms::bigint, k.now_at
-		  FROM tidings.lineage l CROSS JOIN clock k WHERE l.node = @node
+		  FROM tidings.lineage l CROSS JOIN clock k WHERE l.node = @node AND tidings.on_log(@log::oid)
 		ON CONFLICT (conv_id) DO NOTHING RETURNING conv_id, created_at
 	), joined AS MATERIALIZED (
 		SELECT m.conv_id, u.user_id, u.seq, m.created_at FROM made m CROSS JOIN unnest(@members::text[]) WITH ORDINALITY u (user_id, seq)
@@ -59,19 +62,16 @@ const conversationSQL = `SELECT c.recall_window_ms, c.retention_ms,
 	FROM tidings.conversation c WHERE c.conv_id = @conv FOR KEY SHARE OF c`
 
 // CreateConversation makes a conversation with its first members. Its epoch is the lineage's generation. One that was created alike,
-// with the same first members in any order, is answered with false; another is a CONFLICT.
+// with the same first members in any order and, by now, the settings that are asked for, is answered with false; another is a CONFLICT.
 func (s *Store) CreateConversation(ctx context.Context, c Conversation) (created bool, err error) {
 	if err := checkConversation(&c); err != nil {
 		return false, err
 	}
-	var retention *int64
-	if c.Retention != nil {
-		ms := c.Retention.Milliseconds()
-		retention = &ms
-	}
+	retention := inMilliseconds(c.Retention)
 	args := pgx.NamedArgs{"conv": c.Conv, "members": c.Members, "recall_window_ms": c.RecallWindow.Milliseconds(), "retention_ms": retention, "node": node}
 	err = s.transact(ctx, "create a conversation", func(ctx context.Context, tx pgx.Tx) error {
 		var known bool
+		args["log"] = logOf(tx.Conn())
 		if err := tx.QueryRow(ctx, createConversationSQL, args).Scan(&created, &known); err != nil || created {
 			return err
 		}
@@ -87,7 +87,7 @@ func (s *Store) CreateConversation(ctx context.Context, c Conversation) (created
 			return err
 		}
 		asked := slices.Sorted(slices.Values(c.Members))
-		if window != c.RecallWindow.Milliseconds() || !equal(keep, retention) || !slices.Equal(members, asked) {
+		if !c.AnyWindow && window != c.RecallWindow.Milliseconds() || !c.AnyRetention && !equal(keep, retention) || !slices.Equal(members, asked) {
 			return tidings.Errorf(tidings.Conflict, "create a conversation: there is one with other settings or other first members")
 		}
 		return nil
@@ -121,13 +121,15 @@ func checkConversation(c *Conversation) error {
 }
 
 // lockConversationSQL takes the lock of a conversation's log. What the transaction reads after it, in a new statement, stays true
-// until it ends.
-const lockConversationSQL = `SELECT c.conv_id FROM tidings.conversation c WHERE c.conv_id = @conv FOR NO KEY UPDATE`
+// until it ends. Before it looks for the row it fails if the log is another than the connection was judged on.
+const lockConversationSQL = `SELECT c.conv_id FROM tidings.conversation c WHERE c.conv_id = @conv AND tidings.on_log(@log::oid) FOR NO KEY UPDATE`
 
-// joinSQL appends a join and opens an interval, unless one is open: by primary keys and member_open.
+// joinSQL appends a join and opens an interval, unless one is open: by primary keys and member_open. The journal is told when a user
+// comes back, so that a recovery does not repeat the leave before.
 const joinSQL = `WITH head AS MATERIALIZED (
 		SELECT c.conv_id, c.epoch, c.next_seq, clock_timestamp() AS now_at,
-			(SELECT m.join_seq FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user AND m.leave_seq IS NULL) AS known
+			(SELECT m.join_seq FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user AND m.leave_seq IS NULL) AS known,
+			EXISTS (SELECT FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user) AS before
 		  FROM tidings.conversation c WHERE c.conv_id = @conv
 	), event AS (
 		INSERT INTO tidings.event (conv_id, seq, kind, sender_user, actor_user, created_at)
@@ -136,10 +138,12 @@ const joinSQL = `WITH head AS MATERIALIZED (
 		INSERT INTO tidings.member (conv_id, user_id, join_seq) SELECT h.conv_id, @user, h.next_seq FROM head h WHERE h.known IS NULL
 	), posted AS (
 		INSERT INTO tidings.posted (conv_id, seq, user_id) SELECT h.conv_id, h.next_seq, @user FROM head h WHERE h.known IS NULL
+	), taken_back AS (
+		INSERT INTO tidings.taken_back (conv_id, what, user_id, epoch, at) SELECT h.conv_id, 'join', @user, h.epoch, h.now_at FROM head h WHERE h.known IS NULL AND h.before
 	), advanced AS (
 		UPDATE tidings.conversation c SET next_seq = h.next_seq + 1 FROM head h WHERE c.conv_id = @conv AND c.conv_id = h.conv_id AND h.known IS NULL
 	)
-	SELECT h.epoch, coalesce(h.known, h.next_seq), h.known IS NULL FROM head h`
+	SELECT h.epoch, coalesce(h.known, h.next_seq), h.known IS NULL, h.now_at FROM head h`
 
 // Join makes user a member, from the join event on, which it appends. actor is who did it in the user's stead, or empty. A member
 // stays one, since the same seq. NOT_FOUND tells that there is no such conversation.
@@ -147,7 +151,8 @@ func (s *Store) Join(ctx context.Context, conv, user, actor string) (Membership,
 	return s.changeMember(ctx, "join a conversation", joinSQL, conv, user, actor)
 }
 
-// leaveSQL appends a leave and closes the open interval with it, if there is one: by primary keys and member_open.
+// leaveSQL appends a leave and closes the open interval with it, if there is one: by primary keys and member_open. It leaves word for the
+// user's notifications and in the journal.
 const leaveSQL = `WITH head AS MATERIALIZED (
 		SELECT c.conv_id, c.epoch, c.next_seq, clock_timestamp() AS now_at,
 			(SELECT m.join_seq FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user AND m.leave_seq IS NULL) AS joined,
@@ -161,10 +166,14 @@ const leaveSQL = `WITH head AS MATERIALIZED (
 		 WHERE m.conv_id = @conv AND m.user_id = @user AND m.join_seq = h.joined
 	), posted AS (
 		INSERT INTO tidings.posted (conv_id, seq) SELECT h.conv_id, h.next_seq FROM head h WHERE h.joined IS NOT NULL
+	), gone AS (
+		INSERT INTO tidings.gone (conv_id, why, user_id, seq, at) SELECT h.conv_id, 'leave', @user, h.next_seq, h.now_at FROM head h WHERE h.joined IS NOT NULL
+	), taken_back AS (
+		INSERT INTO tidings.taken_back (conv_id, what, user_id, epoch, at) SELECT h.conv_id, 'leave', @user, h.epoch, h.now_at FROM head h WHERE h.joined IS NOT NULL
 	), advanced AS (
 		UPDATE tidings.conversation c SET next_seq = h.next_seq + 1 FROM head h WHERE c.conv_id = @conv AND c.conv_id = h.conv_id AND h.joined IS NOT NULL
 	)
-	SELECT h.epoch, CASE WHEN h.joined IS NOT NULL THEN h.next_seq ELSE coalesce(h.known, 0) END, h.joined IS NOT NULL FROM head h`
+	SELECT h.epoch, CASE WHEN h.joined IS NOT NULL THEN h.next_seq ELSE coalesce(h.known, 0) END, h.joined IS NOT NULL, h.now_at FROM head h`
 
 // Leave ends user's membership with the leave event, which it appends and which is the last that user sees. actor is who did it in
 // the user's stead, or empty. One who has left stays gone, since the same seq; one who never was a member left at 0. NOT_FOUND
@@ -188,7 +197,12 @@ func (s *Store) changeMember(ctx context.Context, doing, sql, conv, user, actor 
 		if err := lockConversation(ctx, tx, lockConversationSQL, conv); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, sql, pgx.NamedArgs{"conv": conv, "user": user, "actor": orNull(&actor)}).Scan(&m.Epoch, &m.Seq, &m.Changed)
+		var at time.Time
+		err := tx.QueryRow(ctx, sql, pgx.NamedArgs{"conv": conv, "user": user, "actor": orNull(&actor)}).Scan(&m.Epoch, &m.Seq, &m.Changed, &at)
+		if err == nil && m.Changed {
+			note(tx, conv, m.Epoch, m.Seq, at)
+		}
+		return err
 	})
 	if err != nil {
 		return Membership{}, err
@@ -201,6 +215,6 @@ func (s *Store) changeMember(ctx context.Context, doing, sql, conv, user, actor 
 func lockConversation(ctx context.Context, tx pgx.Tx, sql, conv string) error {
 	both := &pgx.Batch{}
 	both.Queue(lockTimeoutSQL, pgx.NamedArgs{"wait_ms": milliseconds(lockWait)})
-	both.Queue(sql, pgx.NamedArgs{"conv": conv}).QueryRow(func(row pgx.Row) error { return row.Scan(&conv) })
+	both.Queue(sql, pgx.NamedArgs{"conv": conv, "log": logOf(tx.Conn())}).QueryRow(func(row pgx.Row) error { return row.Scan(&conv) })
 	return tx.SendBatch(ctx, both).Close()
 }

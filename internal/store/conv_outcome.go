@@ -19,14 +19,14 @@ type Outcome struct {
 }
 
 // lockOutcomeSQL waits for the writers that hold the conversation, and keeps new ones from it.
-const lockOutcomeSQL = `SELECT c.conv_id FROM tidings.conversation c WHERE c.conv_id = @conv FOR SHARE`
+const lockOutcomeSQL = `SELECT c.conv_id FROM tidings.conversation c WHERE c.conv_id = @conv AND tidings.on_log(@log::oid) FOR SHARE`
 
 // outcomeSQL reads by primary keys and event_cmid.
 const outcomeSQL = `SELECT c.epoch,
 		(SELECT e.seq FROM tidings.event e WHERE e.conv_id = @conv AND e.sender_user = @user AND e.cmid = @cmid),
 		(SELECT b.seq FROM tidings.tombstone b WHERE b.conv_id = @conv AND b.sender_user = @user AND b.cmid = @cmid),
 		EXISTS (SELECT FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user)
-	FROM tidings.conversation c WHERE c.conv_id = @conv`
+	FROM tidings.conversation c WHERE c.conv_id = @conv AND tidings.on_log(@log::oid)`
 
 // Outcome tells what became of the message that user sent under cmid. It waits for a commit that is under way, at most lockWait
 // long, and its answer is as durable as a commit. NOT_MEMBER is the answer to one who has nothing there and never was a
@@ -53,7 +53,7 @@ func (s *Store) Outcome(ctx context.Context, conv, user, cmid string) (o Outcome
 func outcome(ctx context.Context, tx pgx.Tx, doing, conv, user, cmid string) (o Outcome, err error) {
 	var stored, purged *int64
 	var member bool
-	err = tx.QueryRow(ctx, outcomeSQL, pgx.NamedArgs{"conv": conv, "user": user, "cmid": cmid}).Scan(&o.Epoch, &stored, &purged, &member)
+	err = tx.QueryRow(ctx, outcomeSQL, pgx.NamedArgs{"conv": conv, "user": user, "cmid": cmid, "log": logOf(tx.Conn())}).Scan(&o.Epoch, &stored, &purged, &member)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && stored == nil && purged == nil && !member:
 		return Outcome{}, tidings.Errorf(tidings.NotMember, "%s: the user is no member of the conversation", doing)

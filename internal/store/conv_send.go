@@ -22,9 +22,14 @@ const Busy tidings.Code = "BUSY"
 
 // sendSQL appends messages. The rule, the invariants R1 and R2 and the indexes it relies on stand at tidings.send_rows. It runs for
 // every batch, so its parameters have numbers, which pgx need not look for, and its columns are never null.
+//
+// Nothing is appended to a log that has been replaced: the event table is named so that it is locked before on_log is asked, and stays
+// the one that it names.
 const sendSQL = `SELECT s.position, s.code, coalesce(s.seq, 0), coalesce(s.mid, '00000000-0000-0000-0000-000000000000'), coalesce(s.epoch, 0),
 		coalesce(s.at, 'epoch'), s.dup
-	FROM tidings.send_rows(convs => $1, places => $2, senders => $3, devices => $4, cmids => $5, bodies => $6, datas => $7, wait => $8) s`
+	FROM tidings.send_rows(convs => $1, places => $2, senders => $3, devices => $4, cmids => $5, bodies => $6, datas => $7, wait => $8) s
+	LEFT JOIN tidings.event e ON e.conv_id = ANY ($1) AND false
+	WHERE tidings.on_log($9)`
 
 // lockTimeoutSQL bounds each wait for a lock in its transaction.
 const lockTimeoutSQL = `SELECT set_config('lock_timeout', @wait_ms::text, true)`
@@ -52,10 +57,15 @@ func (s *Store) Send(ctx context.Context, batch []tidings.Message, wait time.Dur
 		}
 		defer conn.Release()
 		warned := warnings(conn.Conn())
+		args[len(args)-1] = logOf(conn.Conn())
 		if answers, err = sendOn(ctx, conn, args, len(batch), wait); err != nil {
 			return err
 		}
-		return waited(doing, warnings(conn.Conn())-warned)
+		if err := waited(doing, warnings(conn.Conn())-warned); err != nil {
+			return err
+		}
+		memoryOf(conn.Conn()).appended(batch, answers)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -92,7 +102,7 @@ func sendOn(ctx context.Context, conn *pgxpool.Conn, args []any, n int, wait tim
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
 // sendArgs are the messages as the parameters of sendSQL: the conversations once each, in the order of their bytes, in which they are
-// locked, and for each message its place among them, from 1.
+// locked, and for each message its place among them, from 1. The last parameter, the log, is the connection's to say.
 func sendArgs(batch []tidings.Message, wait bool) []any {
 	n := len(batch)
 	var (
@@ -117,7 +127,7 @@ func sendArgs(batch []tidings.Message, wait bool) []any {
 			datas[i] = &data
 		}
 	}
-	return []any{convs, places, senders, devices, cmids, bodies, datas, wait}
+	return []any{convs, places, senders, devices, cmids, bodies, datas, wait, nil}
 }
 
 func readAnswers(rows pgx.Rows, n int) ([]tidings.Answer, error) {

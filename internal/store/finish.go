@@ -4,7 +4,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -16,7 +15,8 @@ import (
 // Finish is the end of one attempt.
 type Finish struct {
 	ID        tidings.UUID
-	N         int // the attempt's number
+	Note      tidings.UUID // the task's notification; absent when that is not known
+	N         int          // the attempt's number
 	Token     tidings.UUID
 	Verdict   tidings.Verdict
 	Delay     time.Duration // until the next attempt, when one is scheduled
@@ -32,7 +32,7 @@ type Finish struct {
 
 // finishSQL ends attempts. A task is found by its primary key and matched by its token alone: every exit from SENDING clears the
 // token, so a superseded holder matches nothing, and its observation goes to its journal row as late. It returns the tokens that
-// matched.
+// matched. On a log that is another than the connection was judged on it fails.
 // edge: accept, retry, clear, fail, doubt, park
 const finishSQL = `WITH f AS MATERIALIZED (
 		SELECT u.id, u.n, get_byte(uuid_send(u.id), 0)::smallint AS bucket, u.token, u.state, u.outcome, u.hash, u.provider_id, u.detail,
@@ -42,6 +42,7 @@ const finishSQL = `WITH f AS MATERIALIZED (
 		  FROM unnest(@ids::uuid[], @ns::int[], @tokens::uuid[], @states::text[], @outcomes::text[], @flags::int[], @delays::float8[],
 			@hashes::bytea[], @provider_ids::text[], @details::text[])
 			AS u (id, n, token, state, outcome, flags, delay_ms, hash, provider_id, detail)
+		 WHERE tidings.on_log(@log::oid)
 	), applied AS (
 		UPDATE tidings.task t SET state = f.state, attempt_token = NULL, lease_owner = NULL, lease_until = NULL,
 			needs_review = f.review, outcome_uncertain = f.in_doubt, force_send = f.reforce, budget_left = t.budget_left + f.refund,
@@ -94,19 +95,15 @@ func (s *Store) Finish(ctx context.Context, batch []Finish) (stale []tidings.UUI
 	}
 	applied := make(map[tidings.UUID]bool, n)
 	err = s.write(ctx, "finish attempts", func(ctx context.Context) error {
-		rows, done, err := s.byIndex(ctx, finishSQL, args)
-		if err != nil {
-			return err
-		}
-		clear(applied)
-		for rows.Next() {
+		return s.byIndex(ctx, finishSQL, args, func(rows pgx.Rows) error {
+			clear(applied)
 			var token tidings.UUID
-			if err := rows.Scan((*[16]byte)(&token)); err != nil {
-				return errors.Join(err, done())
-			}
-			applied[token] = true
-		}
-		return errors.Join(rows.Err(), done())
+			_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&token)}, func() error {
+				applied[token] = true
+				return nil
+			})
+			return err
+		}, func(m *LineageMemory) { m.finished(batch, applied) })
 	})
 	if err != nil {
 		return nil, err

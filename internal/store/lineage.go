@@ -4,10 +4,9 @@ package store
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/tidings-project/tidings"
 )
 
 // Lineage is which PostgreSQL history a database is, and how far it has come.
@@ -34,44 +33,43 @@ const here = `here AS MATERIALIZED (
 		  FROM (SELECT pg_catalog.pg_current_wal_lsn() AS lsn) w
 	)`
 
-// ensureLineageSQL writes the lineage row on the first start, and judges on every later one: another system identifier or other
-// oids are a logical restore; a lower timeline, or a lower position on the same one, is a history that ends before ours. A higher
-// timeline is a promotion or a recovery to a point in time; what it lost after the recorded position no row can tell.
-const ensureLineageSQL = `WITH ` + here + `, first AS (
-		INSERT INTO tidings.lineage (node, system_identifier, timeline, lsn, database_oid, log_oid, generation, recorded_at)
-		SELECT @node::text, h.system_identifier, h.timeline, h.lsn, h.database_oid, h.log_oid, h.generation, h.now_at FROM here h
-		ON CONFLICT (node) DO NOTHING
-	)
-	SELECT CASE WHEN l.system_identifier <> h.system_identifier THEN 'its system identifier is another'
-			WHEN l.database_oid <> h.database_oid OR l.log_oid <> h.log_oid THEN 'its object ids are others'
-			WHEN l.timeline > h.timeline THEN 'its timeline is lower'
-			WHEN l.timeline = h.timeline AND l.lsn > h.lsn THEN 'its position is lower' ELSE '' END
-	  FROM here h LEFT JOIN tidings.lineage l ON l.node = @node::text`
+// firstLineageSQL writes the lineage row on the first start.
+const firstLineageSQL = `WITH ` + here + `
+	INSERT INTO tidings.lineage (node, system_identifier, timeline, lsn, database_oid, log_oid, generation, recorded_at)
+	SELECT @node::text, h.system_identifier, h.timeline, h.lsn, h.database_oid, h.log_oid, h.generation, h.now_at FROM here h
+	ON CONFLICT (node) DO NOTHING`
 
-// EnsureLineage writes the lineage row on the first start, with a generation of its own, and refuses a database whose history is
-// another than the recorded one, with UNAVAILABLE: after a restore `tidings recover` has to run before anything is sent.
-//
-// It cannot see a loss after the recorded position: a restore to a point in time, or a promotion of a standby that lagged.
+// EnsureLineage writes the lineage row on the first start, with a generation of its own, and judges the database as every new
+// connection of a pool with a LineageMemory is judged. A store without one is judged by the row alone: that cannot show a loss after
+// the recorded position, of a restore to a point in time or a promotion of a standby that lagged.
 func (s *Store) EnsureLineage(ctx context.Context) error {
 	return s.write(ctx, "judge the database's lineage", func(ctx context.Context) error {
-		var differs string
-		if err := s.pool.QueryRow(ctx, ensureLineageSQL, pgx.NamedArgs{"node": node}).Scan(&differs); err != nil {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
 			return err
 		}
-		if differs != "" {
-			return tidings.Errorf(tidings.Unavailable,
-				"the database was restored or replaced (%s than recorded): run `tidings recover`, or `tidings recover --lossless` if nothing can be lost", differs)
+		defer conn.Release()
+		if _, err := conn.Exec(ctx, firstLineageSQL, pgx.NamedArgs{"node": node}); err != nil {
+			return err
 		}
-		return nil
+		m := memoryOf(conn.Conn())
+		if m == nil {
+			if m, err = NewLineageMemory("", slog.New(slog.DiscardHandler)); err != nil {
+				return err
+			}
+		}
+		return m.judge(ctx, conn.Conn())
 	})
 }
 
 // recordLineageSQL writes the lineage row as it is now. With @lossless it keeps the generation; otherwise that grows, by more
-// than any history restored from an older copy can have grown.
+// than any history restored from an older copy can have grown, and to @least if it is known that one had grown so far. The time
+// that it was recorded grows either way: processes know by the two that what they remember is void.
 const recordLineageSQL = `WITH ` + here + `
 	INSERT INTO tidings.lineage AS l (node, system_identifier, timeline, lsn, database_oid, log_oid, generation, recorded_at)
-	SELECT @node::text, h.system_identifier, h.timeline, h.lsn, h.database_oid, h.log_oid, h.generation, h.now_at FROM here h
+	SELECT @node::text, h.system_identifier, h.timeline, h.lsn, h.database_oid, h.log_oid, greatest(h.generation, @least::bigint), h.now_at FROM here h
 	ON CONFLICT (node) DO UPDATE SET system_identifier = excluded.system_identifier, timeline = excluded.timeline, lsn = excluded.lsn,
-		database_oid = excluded.database_oid, log_oid = excluded.log_oid, recorded_at = excluded.recorded_at,
+		database_oid = excluded.database_oid, log_oid = excluded.log_oid,
+		recorded_at = greatest(excluded.recorded_at, l.recorded_at + interval '1 microsecond'),
 		generation = CASE WHEN @lossless::boolean THEN l.generation ELSE greatest(l.generation + 1, excluded.generation) END
 	RETURNING l.generation, l.system_identifier::text, l.timeline, l.lsn::text, l.database_oid, l.log_oid`

@@ -4,7 +4,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +19,7 @@ type Gauges struct {
 
 	UnmatchedReceipts int // receipts that found no task so far, at most countLimit
 	Horizon           Horizon
+	JournalLag        float64 // age in seconds of the oldest row of the journal of what was taken back that was not copied; 0: there is none
 }
 
 // OldestDue is how long the oldest due task of a channel and priority has been due.
@@ -61,12 +61,12 @@ const scheduledSQL = `WITH RECURSIVE step (channel) AS (
 
 // ScheduledChannels are the channels that have scheduled tasks, whether anybody serves them or not, by name; at most channelLimit.
 func (s *Store) ScheduledChannels(ctx context.Context) ([]string, error) {
-	rows, done, err := s.byIndex(ctx, scheduledSQL, pgx.NamedArgs{"buckets": s.buckets, "limit": channelLimit})
-	if err != nil {
-		return nil, unchanged("find channels with scheduled tasks", err)
-	}
-	channels, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return channels, unchanged("find channels with scheduled tasks", errors.Join(err, done()))
+	var channels []string
+	err := s.byIndex(ctx, scheduledSQL, pgx.NamedArgs{"buckets": s.buckets, "limit": channelLimit}, func(rows pgx.Rows) (err error) {
+		channels, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	}, nil)
+	return channels, unchanged("find channels with scheduled tasks", err)
 }
 
 // inFlightSQL counts the calls in flight through task_lease.
@@ -148,6 +148,7 @@ func (s *Store) Gauges(ctx context.Context, channels []string) (Gauges, error) {
 	batch.Queue(parkedSQL, pgx.NamedArgs{"buckets": s.buckets, "limit": reviewLimit}).Query(count(g.Review))
 	batch.Queue(unmatchedSQL, pgx.NamedArgs{"limit": countLimit}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&g.UnmatchedReceipts) })
+	batch.Queue(journalLagSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&g.JournalLag) })
 	batch.Queue(horizonSQL).
 		QueryRow(func(row pgx.Row) error {
 			return row.Scan(&g.Horizon.Known, &g.Horizon.Seconds, &g.Horizon.Transactions)

@@ -18,7 +18,7 @@ type Notification struct {
 	ID          tidings.UUID       `json:"id"`
 	User        string             `json:"user"`
 	EventKey    string             `json:"event_key"`
-	Title       string             `json:"title,omitempty"` // empty once purged, as are Body, Data, Category and Channels
+	Title       string             `json:"title,omitempty"` // empty once purged or erased, as are Body and Data; once purged Category and Channels, too
 	Body        string             `json:"body,omitempty"`
 	Data        json.RawMessage    `json:"data,omitempty"`
 	Category    string             `json:"category,omitempty"`
@@ -32,6 +32,7 @@ type Notification struct {
 	ExpiresAt   time.Time          `json:"expires_at"`
 	CreatedAt   time.Time          `json:"created_at"`
 	CancelledAt *time.Time         `json:"cancelled_at,omitempty"`
+	ErasedAt    *time.Time         `json:"erased_at,omitempty"` // its user was erased
 	PurgedAt    *time.Time         `json:"purged_at,omitempty"`
 	Tasks       []Task             `json:"tasks"` // by channel and slot; none once purged
 }
@@ -85,13 +86,14 @@ type TaskDetail struct {
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   time.Time  `json:"expires_at"`
 	CancelledAt *time.Time `json:"cancelled_at,omitempty"`
-	Attempts    []Attempt  `json:"attempts"` // by number
+	ErasedAt    *time.Time `json:"erased_at,omitempty"` // since when it has neither content nor address
+	Attempts    []Attempt  `json:"attempts"`            // by number
 }
 
 const (
 	notificationColumns = `n.id, n.user_id, n.event_key, coalesce(n.title, ''), coalesce(n.body, ''), n.data, coalesce(n.category, ''), n.channels,
 		n.priority, n.max_attempts, n.duplicates, n.about_conv, n.about_seq, n.about_gone_at, n.not_before, n.expires_at, n.created_at,
-		n.cancelled_at, n.purged_at`
+		n.cancelled_at, n.erased_at, n.purged_at`
 
 	taskColumns = `t.id, t.notification_id, t.user_id, t.channel, t.slot, t.priority, t.state, t.needs_review, t.outcome_uncertain, t.attempt_count,
 		t.budget_left, t.next_attempt_at, coalesce(t.lease_owner, ''), t.lease_until, t.first_call_at, t.doubt_at, t.force_send,
@@ -142,7 +144,7 @@ func (s *Store) notification(ctx context.Context, sql string, args pgx.NamedArgs
 		var seq *int64
 		err := tx.QueryRow(ctx, sql, args).Scan(&n.ID, &n.User, &n.EventKey, &n.Title, &n.Body, &n.Data, &n.Category, &n.Channels,
 			&n.Priority, &n.MaxAttempts, &n.Duplicates, &conv, &seq, &n.AboutGoneAt, &n.NotBefore, &n.ExpiresAt, &n.CreatedAt,
-			&n.CancelledAt, &n.PurgedAt)
+			&n.CancelledAt, &n.ErasedAt, &n.PurgedAt)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return tidings.Errorf(tidings.NotFound, "there is no such notification")
 		}
@@ -163,7 +165,7 @@ func (s *Store) notification(ctx context.Context, sql string, args pgx.NamedArgs
 }
 
 // taskDetailSQL reads a task and its notification, both by primary key.
-const taskDetailSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, ''), coalesce(n.body, ''), coalesce(t.address, ''), n.created_at, n.expires_at, n.cancelled_at
+const taskDetailSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, ''), coalesce(n.body, ''), coalesce(t.address, ''), n.created_at, n.expires_at, n.cancelled_at, n.erased_at
 	  FROM tidings.task t
 	  JOIN tidings.notification n ON n.id = t.notification_id AND n.bucket = t.bucket
 	 WHERE t.id = @id AND t.bucket = @bucket AND n.bucket = @bucket`
@@ -177,7 +179,7 @@ const attemptsSQL = `SELECT a.n, a.action, a.worker, a.started_at, a.finished_at
 func (s *Store) TaskDetail(ctx context.Context, id tidings.UUID) (d TaskDetail, err error) {
 	args := pgx.NamedArgs{"id": id, "bucket": id.Bucket()}
 	err = s.snapshot(ctx, "read a task", func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, taskDetailSQL, args).Scan(append(d.Task.fields(), &d.EventKey, &d.Title, &d.Body, &d.Address, &d.CreatedAt, &d.ExpiresAt, &d.CancelledAt)...)
+		err := tx.QueryRow(ctx, taskDetailSQL, args).Scan(append(d.Task.fields(), &d.EventKey, &d.Title, &d.Body, &d.Address, &d.CreatedAt, &d.ExpiresAt, &d.CancelledAt, &d.ErasedAt)...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return tidings.Errorf(tidings.NotFound, "there is no such task")
 		}

@@ -37,10 +37,11 @@ type ReviewItem struct {
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   time.Time  `json:"expires_at"`
 	CancelledAt *time.Time `json:"cancelled_at,omitempty"`
+	ErasedAt    *time.Time `json:"erased_at,omitempty"` // since when it has no content
 }
 
 // reviewsSQL reads parked tasks through task_review, oldest doubt first, and their notifications by primary key.
-const reviewsSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, ''), coalesce(n.category, ''), n.created_at, n.expires_at, n.cancelled_at
+const reviewsSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, ''), coalesce(n.category, ''), n.created_at, n.expires_at, n.cancelled_at, n.erased_at
 	  FROM tidings.task t
 	  JOIN tidings.notification n ON n.id = t.notification_id AND n.bucket = t.bucket
 	 WHERE t.needs_review AND t.bucket = ANY (@buckets::smallint[]) AND (t.doubt_at, t.id) > (@doubt_at::timestamptz, @id::uuid)
@@ -65,7 +66,7 @@ func (s *Store) ListReviews(ctx context.Context, f ReviewFilter) (items []Review
 		return nil, "", unchanged("list reviews", err)
 	}
 	items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r ReviewItem, err error) {
-		err = row.Scan(append(r.Task.fields(), &r.EventKey, &r.Title, &r.Category, &r.CreatedAt, &r.ExpiresAt, &r.CancelledAt)...)
+		err = row.Scan(append(r.Task.fields(), &r.EventKey, &r.Title, &r.Category, &r.CreatedAt, &r.ExpiresAt, &r.CancelledAt, &r.ErasedAt)...)
 		return r, err
 	})
 	if err != nil {
@@ -125,7 +126,8 @@ const lockTaskSQL = `SELECT t.needs_review, t.attempt_count FROM tidings.task t 
 
 // mayResendSQL tells by primary keys why a locked task must not be sent any more; ” when nothing speaks against it. A claim
 // would park it again for the same reasons.
-const mayResendSQL = `SELECT CASE WHEN n.cancelled_at IS NOT NULL THEN 'it was cancelled'
+const mayResendSQL = `SELECT CASE WHEN n.erased_at IS NOT NULL THEN 'its content was erased'
+		WHEN n.cancelled_at IS NOT NULL THEN 'it was cancelled'
 		WHEN p.enabled IS NOT TRUE THEN 'its channel is switched off for the user'
 		WHEN EXISTS (SELECT FROM tidings.optout o WHERE o.user_id = t.user_id AND o.bucket = @bucket
 			AND o.category = n.category AND o.channel IN ('', t.channel)) THEN 'the user opted out'

@@ -90,6 +90,8 @@ func coded(doing string, err error) error {
 			return &tidings.Error{Code: tidings.OutcomeUnknown, Message: fmt.Sprintf("%s: the database ended the connection (%s)", doing, pg.Code), Err: err}
 		case pg.Code == "23514" || pg.Code == "23502" || pg.Code[:2] == "22":
 			return tidings.Errorf(tidings.InvalidArgument, "%s: refused by the database: %s %s", doing, pg.Code, pg.ConstraintName)
+		case missingObjects[pg.Code]:
+			return &tidings.Error{Code: tidings.Unavailable, Message: fmt.Sprintf("%s: the database is being replaced (%s)", doing, pg.Code), Err: err}
 		case pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code == "55P03" || pg.Code == readOnly:
 			return &tidings.Error{Code: tidings.Unavailable, Message: fmt.Sprintf("%s: the database is not available (%s)", doing, pg.Code), Err: err}
 		}
@@ -107,20 +109,27 @@ func Refused(err error) bool { return err != nil && tidings.ErrorCode(err) != ti
 
 // byIndex runs a statement of the hot path in a transaction of its own whose plans do without sequential scans: a plan made
 // while a table was empty would scan it for as long as its statistics say so; and which are not compiled, which would take longer
-// than they run. The settings and the statement travel together
-// and end with the same implicit transaction. done must be called after the rows were read; an error of it is the
-// transaction's.
-func (s *Store) byIndex(ctx context.Context, sql string, args pgx.NamedArgs) (rows pgx.Rows, done func() error, err error) {
+// than they run. The settings and the statement travel together and end with the same implicit transaction. read is called with the
+// rows, and committed, which may be nil, with the connection's memory when the transaction is over. The parameter @log is set here.
+func (s *Store) byIndex(ctx context.Context, sql string, args pgx.NamedArgs, read func(pgx.Rows) error, committed func(*LineageMemory)) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	args["log"] = logOf(conn.Conn())
 	batch := &pgx.Batch{}
 	batch.Queue("SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
 	batch.Queue(sql, args)
-	results := s.pool.SendBatch(ctx, batch)
-	if _, err := results.Exec(); err != nil {
-		return nil, nil, errors.Join(err, results.Close())
+	results := conn.SendBatch(ctx, batch)
+	if _, err = results.Exec(); err == nil {
+		var rows pgx.Rows
+		if rows, err = results.Query(); err == nil {
+			err = read(rows)
+		}
 	}
-	rows, err = results.Query()
-	if err != nil {
-		return nil, nil, errors.Join(err, results.Close())
+	if err = errors.Join(err, results.Close()); err == nil && committed != nil {
+		committed(memoryOf(conn.Conn()))
 	}
-	return rows, results.Close, nil
+	return err
 }

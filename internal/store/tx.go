@@ -27,20 +27,30 @@ func (s *Store) snapshot(ctx context.Context, doing string, fn func(context.Cont
 }
 
 func (s *Store) inTx(ctx context.Context, doing string, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
-	tx, err := s.pool.BeginTx(ctx, options)
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return unchanged(doing, err)
 	}
+	defer conn.Release()
+	tx, err := conn.BeginTx(ctx, options)
+	if err != nil {
+		return unchanged(doing, err)
+	}
+	noted(conn.Conn(), false)
 	if err := fn(ctx, tx); err != nil {
 		// After an error the transaction is over either way: a rollback that fails closes the connection.
 		_ = tx.Rollback(ctx)
 		return unchanged(doing, err)
 	}
-	warned := warnings(tx.Conn())
+	warned := warnings(conn.Conn())
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
-	return waited(doing, warnings(tx.Conn())-warned)
+	if err := waited(doing, warnings(conn.Conn())-warned); err != nil {
+		return err
+	}
+	noted(conn.Conn(), true)
+	return nil
 }
 
 // unchanged gives a database error its code where nothing can have been changed: of a read, and before a COMMIT. A lost

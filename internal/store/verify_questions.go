@@ -1,11 +1,12 @@
-// The questions of verify.
+// The questions of verify about notifications and devices.
 
 package store
 
-// A question reads the rows of the buckets @low to @high, through the primary keys, whose first byte is the bucket, and
-// answers how many it examined, how many of them violate, and the ids of one that does.
+// A question reads the rows between @low and @high and answers how many it examined, how many of them violate, and the ids of one that
+// does.
 type question struct{ name, promise, title, sql string }
 
+// questions are asked of ranges of buckets, through the primary keys, whose first byte is the bucket.
 var questions = []question{
 	{"one-notification-per-key", "P1", "no two notifications have one (user, event_key)", verifyKeysSQL},
 	{"notification-in-its-bucket", "P1", "every notification carries the bucket of its user, in the column and in its id", verifyBucketsSQL},
@@ -24,6 +25,7 @@ var questions = []question{
 	{"nothing-stuck", "P7", "every task that is not final is either scheduled, held or parked", verifyStuckSQL},
 	{"task-has-notification", "P7", "every task belongs to a notification that was not purged; another would never be claimed", verifyTaskOrphansSQL},
 	{"attempt-has-task", "P3", "every attempt belongs to a task", verifyAttemptOrphansSQL},
+	{"route-of-a-known-hello", "R7", "every route comes from a hello that its device's row has counted", verifyRoutesSQL},
 	{"no-contradiction", "", "no provider reported on a message that it had certainly not accepted by its contract", verifyContradictionSQL},
 }
 
@@ -50,10 +52,11 @@ const verifyBucketsSQL = `SELECT count(*), count(*) FILTER (WHERE bad), min(id::
 const verifyTasksSQL = `SELECT coalesce(sum(g.n), 0), count(*) FILTER (WHERE g.n > 1), min(g.id::text) FILTER (WHERE g.n > 1)
 	FROM (SELECT count(*) AS n, min(t.id::text) AS id FROM tidings.task t WHERE ` + sliceTasks + ` GROUP BY t.notification_id, t.channel, t.slot) g`
 
+// verifyTaskIDsSQL: what was erased has its hash, but nothing any more to compare it with.
 const verifyTaskIDsSQL = `SELECT count(*), count(*) FILTER (WHERE bad), min(id::text) FILTER (WHERE bad)
 	FROM (SELECT t.id, t.user_id <> n.user_id OR t.bucket <> n.bucket
 			OR t.id <> tidings.task_id(n.bucket, i.id, n.payload_hash, t.channel, t.slot)
-			OR n.payload_hash <> tidings.payload_hash(n.user_id, n.event_key, n.title, n.body, n.data, n.category, n.about_conv, n.about_seq) AS bad
+			OR n.erased_at IS NULL AND n.payload_hash <> tidings.payload_hash(n.user_id, n.event_key, n.title, n.body, n.data, n.category, n.about_conv, n.about_seq) AS bad
 		FROM tidings.task t JOIN tidings.notification n ON n.id = t.notification_id AND n.bucket = t.bucket CROSS JOIN tidings.installation i
 		WHERE ` + sliceTasks + ` AND n.purged_at IS NULL) v`
 

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -43,6 +44,7 @@ func played(t *testing.T) *bench {
 	b.task(push, "u-ana", "held")
 	b.claimOne(push)
 	b.task(push, "u-ana", "pending")
+	b.talked()
 	return b
 }
 
@@ -62,7 +64,8 @@ func TestVerifyFindsEachViolation(t *testing.T) {
 		FOR c IN SELECT conrelid::regclass AS rel, conname FROM pg_constraint WHERE connamespace = 'tidings'::regnamespace AND contype <> 'n' LOOP
 			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.rel, c.conname);
 		END LOOP; END $$`)
-	tables := []string{"notification", "task", "attempt"}
+	b.exec(`DROP INDEX tidings.event_cmid, tidings.member_open`)
+	tables := append([]string{"notification", "task", "attempt"}, tablesOfTalk...)
 	for _, table := range tables {
 		b.exec(`CREATE TABLE saved_` + table + ` AS TABLE tidings.` + table)
 	}
@@ -89,6 +92,7 @@ func TestVerifyFindsEachViolation(t *testing.T) {
 		"attempt-has-task":      {`DELETE FROM tidings.task WHERE id` + of + `'sent')`},
 		"no-contradiction":      {`UPDATE tidings.attempt SET late_outcome = 'ACCEPTED' WHERE task_id` + of + `'failed')`},
 	}
+	maps.Copy(spoilt, spoiltTalk)
 	for _, f := range b.kept() {
 		if len(spoilt[f.Name]) == 0 {
 			t.Errorf("nothing is spoilt for %s", f.Name)
