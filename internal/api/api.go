@@ -41,6 +41,7 @@ type Config struct {
 	Keys       *Keys
 	Wake       func()                                // tells workers and gateways that something is due; must not block
 	ReadMoved  func(user string, now wire.ReadState) // tells gateways how far a user has read now; must not block; may be nil
+	Retention  time.Duration                         // of a conversation whose creation does not name one, in whole milliseconds; 0: for ever
 	Logger     *slog.Logger                          // neither bodies, addresses nor keys are logged
 	Registerer prometheus.Registerer                 // nil: requests are not counted
 }
@@ -52,6 +53,7 @@ type API struct {
 	keys      *Keys
 	wake      func()
 	readMoved func(string, wire.ReadState)
+	retention *time.Duration // of new conversations; nil: for ever
 	log       *slog.Logger
 	mux       *http.ServeMux
 	huma      huma.API
@@ -67,14 +69,19 @@ type API struct {
 func New(c Config) (*API, error) {
 	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, readMoved: c.ReadMoved, log: c.Logger, mux: http.NewServeMux(),
 		inFlight: make(chan struct{}, MaxInFlight)}
+	if c.Retention > 0 {
+		a.retention = &c.Retention
+	}
 	if err := a.count(c.Registerer); err != nil {
 		return nil, err
 	}
 	a.huma = humago.New(a.mux, humaConfig())
 	a.huma.UseMiddleware(a.authenticate)
 	a.conversations()
+	a.settings()
 	a.members()
 	a.messages()
+	a.recalls()
 	a.events()
 	a.cursors()
 	a.notifications()

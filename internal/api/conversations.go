@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -55,9 +54,9 @@ func created(op huma.Operation, schema string) huma.Operation {
 
 // NewConversation is what a conversation is created with.
 type NewConversation struct {
-	RecallWindowMS *int64   `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" default:"120000" doc:"How long a message can be recalled, in milliseconds; 0: never."`
-	RetentionMS    *int64   `json:"retention_ms,omitempty" minimum:"1" maximum:"3153600000000" doc:"How long events are kept, in milliseconds. Default: for ever."`
-	Members        []string `json:"members,omitempty" maxItems:"10000" doc:"The first members, each once: their joins are the events 1, 2, 3 and so on."`
+	RecallWindowMS *int64      `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" doc:"How long a message can be recalled, in milliseconds; 0: never. Left out: 120000."`
+	RetentionMS    RetentionMS `json:"retention_ms,omitzero" doc:"How long events are kept, in milliseconds; null: for ever. Left out: the server's default, as it is now."`
+	Members        []string    `json:"members,omitempty" maxItems:"10000" doc:"The first members, each once: their joins are the events 1, 2, 3 and so on."`
 }
 
 // CreatedConversation is the answer to the creation of a conversation.
@@ -82,13 +81,16 @@ func (a *API) conversations() {
 		Body   CreatedConversation
 	}
 	register(a, created(conversationOp(http.MethodPut, conversationPath, "create-conversation", "Create a conversation",
-		"201 when this call created it, 200 when it was created before with the same settings and first members (in any order), CONFLICT when with others. "+
-			"Members who came or went since do not matter.", tidings.Conflict), "CreatedConversation"),
+		"201 when this call created it, 200 when it was created before with the same first members (in any order) and has the settings that are named, CONFLICT when not. "+
+			"Members who came or went since do not matter, nor do settings that are left out.", tidings.Conflict), "CreatedConversation"),
 		[]string{store.ScopeConversations}, func(ctx context.Context, in *createIn) (*createOut, error) {
-			c := store.Conversation{Conv: in.Conv, RecallWindow: time.Duration(*in.Body.RecallWindowMS) * time.Millisecond, Members: in.Body.Members}
-			if ms := in.Body.RetentionMS; ms != nil {
-				retention := time.Duration(*ms) * time.Millisecond
-				c.Retention = &retention
+			c := store.Conversation{Conv: in.Conv, RecallWindow: tidings.DefaultRecallWindow, Retention: a.retention, Members: in.Body.Members,
+				AnyWindow: in.Body.RecallWindowMS == nil, AnyRetention: !in.Body.RetentionMS.Named}
+			if window := durationOf(in.Body.RecallWindowMS); window != nil {
+				c.RecallWindow = *window
+			}
+			if in.Body.RetentionMS.Named {
+				c.Retention = in.Body.RetentionMS.duration()
 			}
 			made, err := a.store.CreateConversation(ctx, c)
 			if err != nil {

@@ -18,11 +18,12 @@ import (
 // own. Clients in other languages read the same files.
 func TestBodiesAreTheExamples(t *testing.T) {
 	bodies := map[string]any{
-		"reply-sent": &Sent{}, "reply-acked": &Delivered{}, "reply-conversations": &ConversationList{}, "reply-events": &wire.Page{},
+		"reply-sent": &Sent{}, "reply-recalled": &Recalled{}, "reply-acked": &Delivered{}, "reply-conversations": &ConversationList{}, "reply-events": &wire.Page{},
 		"reply-fetched": &FetchedEvent{}, "reply-read": &wire.ReadState{}, "reply-outcome": &wire.Outcome{}, "reply-outcome-no": &wire.Outcome{},
 
+		"http/settings-request": &SettingsPatch{}, "http/settings": &Settings{},
 		"http/conversation-request": &NewConversation{}, "http/conversation": &CreatedConversation{}, "http/membership": &Membership{},
-		"http/message-request": &NewMessage{}, "http/delivered-request": &DeliveredCursor{}, "http/read-request": &Cursor{},
+		"http/message-request": &NewMessage{}, "http/recall-request": &NewRecall{}, "http/delivered-request": &DeliveredCursor{}, "http/read-request": &Cursor{},
 	}
 	const dir = "../wire/testdata/"
 	files, err := filepath.Glob(dir + "http/*.json")

@@ -25,10 +25,12 @@ type operation struct {
 
 var operations = map[string]operation{
 	"create-conversation": {"PUT", "/v1/conversations/{conv}", "", `{"members":["u-ana","u-ben"]}`, true},
+	"change-conversation": {"PATCH", "/v1/conversations/{conv}", "", `{"recall_window_ms":120000}`, true},
 	"join-conversation":   {"PUT", "/v1/conversations/{conv}/members/u-ben", "", "", true},
 	"leave-conversation":  {"DELETE", "/v1/conversations/{conv}/members/u-cid", "", "", true},
 	"list-conversations":  {"GET", "/v1/conversations", "", "", false},
 	"send-message":        {"PUT", "/v1/conversations/{conv}/messages/m-1", "", `{"body":"one"}`, false},
+	"recall-message":      {"POST", "/v1/conversations/{conv}/recalls", "", `{"cmid":"r-2","target":4}`, false},
 	"get-outcome":         {"GET", "/v1/conversations/{conv}/messages/m-1", "", "", false},
 	"sync-events":         {"GET", "/v1/conversations/{conv}/events", "?after=1", "", false},
 	"fetch-event":         {"GET", "/v1/conversations/{conv}/events/3", "", "", false},
@@ -83,6 +85,8 @@ func TestEveryCodeOfEveryOperation(t *testing.T) {
 	s := newScene(t)
 	s.populate()
 	s.as("u-ana", 200, "PUT", "/v1/conversations/c-g/delivered", `{"seq":1,"device":"d-1","install":"i-1"}`)
+	s.as("u-ana", 201, "POST", "/v1/conversations/c-g/recalls", `{"cmid":"r-2","target":4}`) // the event 8
+	s.exec("UPDATE tidings.event SET created_at = created_at - interval '1 hour' WHERE conv_id = 'c-g' AND seq = 3")
 	seen := map[string]map[string]bool{}
 	note := func(name string, a answer, want string) {
 		t.Helper()
@@ -121,6 +125,7 @@ func TestEveryCodeOfEveryOperation(t *testing.T) {
 	epoch := s.epoch()
 	for _, c := range []struct{ name, bearer, target, body, code string }{
 		{"create-conversation", s.server, "", `{"members":["u-ben"]}`, "CONFLICT"},
+		{"change-conversation", s.server, "/v1/conversations/c-none", "", "NOT_FOUND"},
 		{"join-conversation", s.server, "/v1/conversations/c-none/members/u-ana", "", "NOT_FOUND"},
 		{"leave-conversation", s.server, "/v1/conversations/c-none/members/u-ana", "", "NOT_FOUND"},
 		{"send-message", s.token("u-eve"), "", "", "NOT_MEMBER"},
@@ -130,13 +135,23 @@ func TestEveryCodeOfEveryOperation(t *testing.T) {
 		{"send-message", "", "", `{"body":"` + strings.Repeat("x", 16385) + `"}`, "TOO_LARGE"},
 		{"send-message", "", "", `{"body":"","data":{"x":"` + strings.Repeat("x", 8192) + `"}}`, "TOO_LARGE"},
 		{"send-message", "", "", `{"body":"","more":"` + strings.Repeat("x", 1<<20) + `"}`, "TOO_LARGE"},
+		{"recall-message", s.token("u-eve"), "", "", "NOT_MEMBER"},
+		{"recall-message", s.token("u-cid"), "", "", "NOT_MEMBER"},
+		{"recall-message", "", "", `{"cmid":"r-2","target":7}`, "IDEMPOTENCY_MISMATCH"},
+		{"recall-message", "", "", `{"cmid":"r","target":4,"epoch":7}`, "EPOCH_CHANGED"},
+		{"recall-message", "", "", `{"cmid":"r","target":9}`, "NOT_FOUND"},
+		{"recall-message", "", "", `{"cmid":"r","target":1}`, "INVALID_ARGUMENT"},
+		{"recall-message", s.token("u-ben"), "", `{"cmid":"r","target":7}`, "NOT_SENDER"},
+		{"recall-message", "", "", `{"cmid":"r","target":4}`, "ALREADY_RECALLED"},
+		{"recall-message", "", "", `{"cmid":"r","target":3}`, "RECALL_WINDOW_EXPIRED"},
+		{"recall-message", s.issue(token.Claims{User: "u-ana", Device: "d-5"}), "", `{"cmid":"r","target":7,"device":"d-1"}`, "FORBIDDEN"},
 		{"get-outcome", s.token("u-eve"), "", "", "NOT_MEMBER"},
 		{"sync-events", s.token("u-eve"), "", "", "NOT_MEMBER"},
-		{"sync-events", "", "?after=8", "", "CURSOR_AHEAD"},
+		{"sync-events", "", "?after=9", "", "CURSOR_AHEAD"},
 		{"sync-events", "", "?after=8&epoch=7", "", "EPOCH_CHANGED"},
 		{"fetch-event", s.token("u-eve"), "", "", "NOT_MEMBER"},
 		{"fetch-event", s.token("u-cid"), "", "", "NOT_MEMBER"},
-		{"fetch-event", "", "/v1/conversations/c-g/events/8", "", "NOT_FOUND"},
+		{"fetch-event", "", "/v1/conversations/c-g/events/9", "", "NOT_FOUND"},
 		{"fetch-event", "", "?epoch=7", "", "EPOCH_CHANGED"},
 		{"put-delivered", s.token("u-eve"), "", "", "NOT_MEMBER"},
 		{"put-delivered", "", "", `{"seq":1,"device":"d-1","install":"i-2","epoch":7}`, "EPOCH_CHANGED"},
@@ -144,7 +159,7 @@ func TestEveryCodeOfEveryOperation(t *testing.T) {
 		{"put-delivered", "", "", `{"seq":1,"install":"i-1"}`, "INVALID_ARGUMENT"},
 		{"put-delivered", s.issue(token.Claims{User: "u-ana", Device: "d-5"}), "", "", "FORBIDDEN"},
 		{"put-read", s.token("u-eve"), "", "", "NOT_MEMBER"},
-		{"put-read", "", "", `{"seq":8}`, "CURSOR_AHEAD"},
+		{"put-read", "", "", `{"seq":9}`, "CURSOR_AHEAD"},
 		{"put-read", "", "", `{"seq":8,"epoch":7}`, "EPOCH_CHANGED"},
 	} {
 		o := operations[c.name]
@@ -163,12 +178,12 @@ func TestEveryCodeOfEveryOperation(t *testing.T) {
 		a := s.call(c.bearer, method, target, body)
 		note(c.name, a, c.code)
 		withEpoch, withHead := c.code == "EPOCH_CHANGED" || c.code == "CURSOR_AHEAD", c.code == "CURSOR_AHEAD"
-		if withEpoch != (a.body["epoch"] == float64(epoch)) || withHead != (a.body["head"] == 7.0) || (c.code == "ORIGINAL_EXPIRED") != (a.body["seq"] == 1.0) {
+		if withEpoch != (a.body["epoch"] == float64(epoch)) || withHead != (a.body["head"] == 8.0) || (c.code == "ORIGINAL_EXPIRED") != (a.body["seq"] == 1.0) {
 			t.Errorf("%s: the refusal does not say where the log is: %s", c.name, a.text)
 		}
 	}
 	events := s.count("SELECT count(*) FROM tidings.event")
-	if events != 7 || s.count("SELECT seq FROM tidings.read WHERE user_id = 'u-ana'") != 2 || s.count("SELECT count(*) FROM tidings.delivered") != 1 {
+	if events != 8 || s.count("SELECT seq FROM tidings.read WHERE user_id = 'u-ana'") != 2 || s.count("SELECT count(*) FROM tidings.delivered") != 1 {
 		t.Errorf("a refusal has written something: there are %d events", events)
 	}
 	s.loseCommits(note)
@@ -197,7 +212,7 @@ func TestEveryCodeOfEveryOperation(t *testing.T) {
 // when the wait for a synchronous standby was cancelled.
 func (s *scene) loseCommits(note func(string, answer, string)) {
 	s.t.Helper()
-	tables := []string{"event", "delivered", "read"}
+	tables := []string{"conversation", "event", "delivered", "read"}
 	for _, lose := range []string{"PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10)", "RAISE WARNING 'cancelled'"} {
 		s.exec(`CREATE OR REPLACE FUNCTION lose_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + lose + `; RETURN NULL; END $$`)
 		for _, table := range tables {
@@ -205,6 +220,7 @@ func (s *scene) loseCommits(note func(string, answer, string)) {
 		}
 		for name, c := range map[string]struct{ target, body string }{
 			"create-conversation": {"/v1/conversations/c-new", ""},
+			"change-conversation": {"", ""},
 			"join-conversation":   {"/v1/conversations/c-g/members/u-new", ""},
 			"leave-conversation":  {"/v1/conversations/c-g/members/u-ben", ""},
 			"send-message":        {"/v1/conversations/c-g/messages/m-new", ""},
@@ -220,6 +236,12 @@ func (s *scene) loseCommits(note func(string, answer, string)) {
 				body = c.body
 			}
 			note(name, s.call(s.bearerFor(o), method, target, body), "OUTCOME_UNKNOWN")
+		}
+		method, target, _ := operations["recall-message"].in("c-g")
+		if a := s.call(s.token("u-ana"), method, target, `{"cmid":"r-new","target":7}`); strings.HasPrefix(lose, "RAISE") {
+			s.expect(a, 200, "a recall that came with a warning and was looked for again")
+		} else {
+			note("recall-message", a, "OUTCOME_UNKNOWN")
 		}
 		for _, table := range tables {
 			s.exec(`DROP TRIGGER lose_commit ON tidings.` + table)
@@ -297,7 +319,7 @@ func TestBadConversationInput(t *testing.T) {
 	inPath := []string{long, "a%2Fb", "a%3Fb", "a%23b", "a%25b", "a%20b", "%00", "%FF", "%C3%A4", "%ED%A0%80", strings.Repeat("x", 129)}
 	inNumber := []string{"0", "-1", "9007199254740992", "9007199254740993", "9223372036854775808", "99999999999999999999999999", "1.5", "1e3", `"2"`, "x", "[1]", "true", "NaN"}
 	inBody := []string{`{`, `[]`, `"x"`, `null`, `7`, `{"seq":}`, `{"body":"a\u0000"}`, `{"body":"\ud800"}`, `{"body":"\udc00x"}`, "{\"body\":\"\xff\"}", "{\"body\":\"\x00\"}",
-		`{"body":5,"seq":"x","members":{},"device":5,"install":5}`, `{"body":null,"seq":null,"members":5}`, strings.Repeat("[", 10_000), `{"other":"\u0000"}`, `{"other":"\ud800"}`}
+		`{"body":5,"seq":"x","members":{},"device":5,"install":5,"retention_ms":"x"}`, `{"body":null,"seq":null,"members":5,"retention_ms":{}}`, strings.Repeat("[", 10_000), `{"other":"\u0000"}`, `{"other":"\ud800"}`}
 	type try struct{ bearer, method, target, body string }
 	var tries []try
 	for _, o := range operations {
@@ -337,6 +359,11 @@ func TestBadConversationInput(t *testing.T) {
 				if bad != "0" {
 					add(target, `{"device":"d-1","install":"i-1","seq":2,"epoch":`+bad+`}`)
 				}
+			case strings.HasSuffix(o.path, "/recalls"):
+				add(target, `{"cmid":"r","target":`+bad+`}`)
+				if bad != "0" {
+					add(target, `{"cmid":"r","target":3,"epoch":`+bad+`}`)
+				}
 			case o.path == "/v1/conversations":
 				add(target+"?limit="+query, "")
 			case o.path == "/v1/conversations/{conv}":
@@ -355,6 +382,10 @@ func TestBadConversationInput(t *testing.T) {
 		`{"body":"","data":{"a":1e999999}}`, `{"body":"","data":{"a":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}}`, `{"body":"","device":"a b"}`,
 		`{"body":"","device":"` + strings.Repeat("x", 129) + `"}`} {
 		tries = append(tries, try{ana, "PUT", "/v1/conversations/c-g/messages/m-bad", body})
+	}
+	for _, body := range []string{`{"target":3}`, `{"cmid":"r"}`, `{"cmid":"","target":3}`, `{"cmid":"a b","target":3}`, `{"cmid":"` + strings.Repeat("x", 129) + `","target":3}`,
+		`{"cmid":"r","target":3,"device":"a b"}`, `{"cmid":"r","target":null}`, `{"cmid":5,"target":3}`} {
+		tries = append(tries, try{ana, "POST", "/v1/conversations/c-g/recalls", body})
 	}
 	for _, body := range []string{`{"seq":1}`, `{"seq":1,"device":"d-1"}`, `{"seq":1,"device":"","install":"i"}`, `{"seq":1,"device":"d-1","install":"a/b"}`,
 		`{"seq":1,"device":"a b","install":"i"}`, `{"device":"d-1","install":"i-1"}`, `{"seq":1,"device":"d-1","install":"` + long + `"}`} {

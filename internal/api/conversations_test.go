@@ -17,12 +17,13 @@ func TestCreateConversation(t *testing.T) {
 	if a.body["conv"] != "dm:5:u-ana:u-ben" || a.body["created"] != true || s.wakes.Load() != 1 {
 		t.Errorf("created: %s, %d wake-ups", a.text, s.wakes.Load())
 	}
-	for _, same := range []string{`{"members":["u-ben","u-ana"],"retention_ms":86400000}`, `{"members":["u-ana","u-ben"],"retention_ms":86400000,"recall_window_ms":120000}`} {
+	for _, same := range []string{`{"members":["u-ben","u-ana"],"retention_ms":86400000}`, `{"members":["u-ana","u-ben"],"retention_ms":86400000,"recall_window_ms":120000}`,
+		`{"members":["u-ana","u-ben"]}`} {
 		if a := s.by(200, "PUT", path, same); a.body["created"] != false || s.wakes.Load() != 1 {
 			t.Errorf("created alike: %s, %d wake-ups", a.text, s.wakes.Load())
 		}
 	}
-	for _, other := range []string{`{}`, `{"members":["u-ana"],"retention_ms":86400000}`, `{"members":["u-ana","u-ben"]}`,
+	for _, other := range []string{`{}`, `{"members":["u-ana"],"retention_ms":86400000}`, `{"members":["u-ana","u-ben"],"retention_ms":null}`,
 		`{"members":["u-ana","u-ben"],"retention_ms":86400000,"recall_window_ms":0}`} {
 		if a := s.by(409, "PUT", path, other); a.code() != "CONFLICT" {
 			t.Errorf("created otherwise: %s", a.text)

@@ -74,6 +74,9 @@ func problemOf(err error) *Problem {
 // Error is the detail.
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.Detail }
 
+// Unwrap is the refusal, so that tidings.ErrorCode knows its code.
+func (p *Problem) Unwrap() error { return &tidings.Error{Code: p.Code, Message: p.Detail} }
+
 // GetStatus tells huma the status.
 func (p *Problem) GetStatus() int { return p.Status }
 

@@ -150,7 +150,8 @@ func (c *committer) settle(batch []*part, places []int, answers []tidings.Answer
 			switch repeat := place < len(firsts); {
 			case !repeat:
 				firsts = append(firsts, w)
-				// After a lost answer a duplicate is perhaps our own message, which nobody has been told of.
+				// After a lost answer a duplicate is perhaps our own message, which nobody has been told of, and which may have been
+				// recalled by now.
 				if answer.Code == "" && (!answer.Dup || w.doubt) {
 					events = append(events, eventOf(&w.msg, answer))
 				}
@@ -187,8 +188,11 @@ func (c *committer) settle(batch []*part, places []int, answers []tidings.Answer
 // sameContent compares what the hash of a message is made of.
 func sameContent(a, b *tidings.Message) bool { return a.Body == b.Body && bytes.Equal(a.Data, b.Data) }
 
-// eventOf is the event that a stored message has become.
+// eventOf is the event that a stored message has become; of one that was stored before only where it stands (see hub.committed).
 func eventOf(m *tidings.Message, a tidings.Answer) tidings.Event {
+	if a.Dup {
+		return tidings.Event{Conv: m.Conv, Seq: a.Seq}
+	}
 	return tidings.Event{Conv: m.Conv, Seq: a.Seq, Kind: tidings.KindMsg, Mid: a.Mid.String(), Sender: m.Sender, SDev: m.Device, Cmid: m.Cmid,
 		Body: &m.Body, Data: m.Data, At: a.At}
 }

@@ -36,7 +36,10 @@ func (h *hub) compareSlices(ctx context.Context) {
 		h.compareHeads(ctx, feeds)
 		for _, f := range feeds {
 			f.mu.Lock()
-			f.offered.forget()
+			if f.offered.forget(); len(f.offered.entries) == 0 {
+				f.lingers = false
+				h.retire(f)
+			}
 			f.mu.Unlock()
 		}
 	}

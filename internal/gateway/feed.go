@@ -35,6 +35,7 @@ type feed struct {
 	busy      bool // it waits for a reader or a reader has it: nobody else moves it
 	restart   bool // position and memberships have to be taken anew
 	stirred   bool // it is in hub.moved
+	lingers   bool // somebody has left with events of it in a queue, of which a recall may yet come
 	dead      bool // it is no longer in hub.feeds
 }
 
@@ -80,6 +81,7 @@ func (f *feed) unseat(u *user) bool {
 		return false
 	}
 	f.seats = slices.Delete(f.seats, i, i+1)
+	f.lingers = f.lingers || len(u.sessions()) > 0
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if i := slices.Index(u.feeds, f); i >= 0 {
@@ -102,9 +104,13 @@ func (h *hub) feed(conv string, epoch, pos int64) (f *feed, made bool) {
 	return f, made
 }
 
+// idle says that nobody needs to hear of the conversation. Those who have left keep what waits in their queues, as long as it is not
+// recalled.
+func (f *feed) idle() bool { return len(f.seats) == 0 && !f.lingers }
+
 // retire ends a feed that nobody needs. It needs f.mu, as ready, deliver and unseat do.
 func (h *hub) retire(f *feed) {
-	if f.dead || f.busy || len(f.seats) > 0 {
+	if f.dead || f.busy || !f.idle() {
 		return
 	}
 	f.dead = true
@@ -176,26 +182,43 @@ func (h *hub) aim(conv string, epoch, head int64) bool {
 }
 
 // offer takes events that were stored here and returns the feed's epoch. Those that continue what the feed has offered are pushed at
-// once when the feed is small. The others wait for a reader: what was stored between them elsewhere may be a leave.
-// See session.push for l.
+// once when the feed is small. The others wait for a reader: what was stored between them elsewhere may be a leave. What a recall takes
+// back is not written from here on, although the turn of the recall itself may come later. See session.push for l.
 func (h *hub) offer(f *feed, events []tidings.Event, l *late) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.busy && !f.restart && len(f.seats) <= inlineSeats {
-		for len(events) > 0 && events[0].Seq == f.pos+1 {
+		for len(events) > 0 && events[0].Seq == f.pos+1 && events[0].Kind != "" {
 			h.deliver(f, &events[0], l)
 			events = events[1:]
 		}
 	}
 	for i := range events {
-		if events[i].Seq > f.pos && len(f.pending) < maxPending {
-			f.pending = append(f.pending, events[i])
+		switch e := &events[i]; {
+		case e.Kind == "" || e.Seq <= f.pos: // it is read, or was
+		case len(f.pending) < maxPending:
+			f.pending = append(f.pending, *e)
+		case e.Kind == tidings.KindRecall: // what it takes the place of is read from the log
+			f.pending[maxPending-1] = *e
+		}
+		if events[i].Kind == tidings.KindRecall {
+			f.offered.void(events[i].Target)
 		}
 		f.target = max(f.target, events[i].Seq)
 	}
 	h.ready(f) // it may have been told of more, too
 	h.retire(f)
 	return f.epoch
+}
+
+// recalled tells whether a recall of the event waits for its turn.
+func (f *feed) recalled(seq int64) bool {
+	for i := range f.pending {
+		if e := &f.pending[i]; e.Kind == tidings.KindRecall && e.Target == seq {
+			return true
+		}
+	}
+	return false
 }
 
 // deliver passes one event, the next of the log, and pushes it to those who are members there; see session.push for l.
@@ -206,6 +229,12 @@ func (h *hub) deliver(f *feed, e *tidings.Event, l *late) {
 	case tidings.KindJoin:
 		if u, ok := h.users.get(e.Sender); ok && f.seat(u, e.Seq) {
 			u.send(func() []byte { return wire.AppendJoined(nil, f.conv, f.epoch, e.Seq) })
+		}
+	case tidings.KindMsg:
+		if e.Body != nil && f.recalled(e.Seq) {
+			empty := *e
+			empty.Recalled, empty.Body, empty.Data = true, nil, nil
+			e = &empty
 		}
 	case tidings.KindRecall:
 		f.offered.void(e.Target) // before the recall is offered
@@ -219,7 +248,7 @@ func (h *hub) deliver(f *feed, e *tidings.Event, l *late) {
 				}
 			}
 		}
-		if e.Kind == tidings.KindMsg {
+		if e.Body != nil {
 			f.offered.add(shared)
 		}
 		h.moved.add(f)

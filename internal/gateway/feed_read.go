@@ -83,7 +83,7 @@ func (h *hub) advance(ctx context.Context, f *feed) error {
 		again := f.restart
 		if !again {
 			h.deliverPending(f)
-			if f.target <= f.pos || len(f.seats) == 0 && f.pending == nil {
+			if f.target <= f.pos || f.idle() && f.pending == nil {
 				f.busy = false
 				h.retire(f)
 				f.mu.Unlock()
@@ -124,17 +124,15 @@ func (h *hub) advance(ctx context.Context, f *feed) error {
 
 // deliverPending delivers what the committer has left, as far as it continues the feed's position.
 func (h *hub) deliverPending(f *feed) {
-	pending := f.pending
-	f.pending = nil
-	for i := range pending {
-		switch e := &pending[i]; {
-		case e.Seq <= f.pos:
-		case e.Seq == f.pos+1:
-			h.deliver(f, e, nil)
-		default:
-			f.pending = pending[i:] // what is between was stored elsewhere
-			return
+	for len(f.pending) > 0 && f.pending[0].Seq <= f.pos+1 { // what is before a later one was stored elsewhere
+		e := f.pending[0]
+		f.pending[0], f.pending = tidings.Event{}, f.pending[1:]
+		if e.Seq == f.pos+1 {
+			h.deliver(f, &e, nil)
 		}
+	}
+	if len(f.pending) == 0 {
+		f.pending = nil
 	}
 }
 

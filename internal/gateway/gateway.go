@@ -32,7 +32,8 @@ type Config struct {
 	Bus      *bus.Bus        // run by Run; its Sender is ID
 	ID       string          // an id that no other living gateway has
 
-	Origins    []string // browsers' origins that may connect, as they write them; "*" is every one. None: no browser
+	Lineage    *store.LineageMemory // by which Store's connections are judged; nil: they are not
+	Origins    []string             // browsers' origins that may connect, as they write them; "*" is every one. None: no browser
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 
@@ -87,7 +88,8 @@ type Gateway struct {
 	log     *slog.Logger
 	began   time.Time
 	metrics *metrics
-	held    func() bool // whether the lease is held, without which nothing is written to a socket
+	held    func() bool  // whether anything may be written to a socket: mayServe
+	given   atomic.Int64 // breaks of the lineage after which everything was given up
 
 	hub       *hub
 	committer *committer
@@ -117,7 +119,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := newGateway(cfg)
 	g.hub = newHub(hubConfig{gateway: cfg.ID, store: cfg.Store, bus: cfg.Bus, log: g.log, leaseFor: cfg.Lease})
-	g.held = g.hub.held.held
+	g.held = g.mayServe
 	g.committer = newCommitter(cfg.Store, g.hub.committed, committerOptions{BatchSize: cfg.Batch, Observe: g.metrics.committed})
 	if cfg.Registerer != nil {
 		if err := g.metrics.register(cfg.Registerer); err != nil {
@@ -148,6 +150,8 @@ func (g *Gateway) Ready() error {
 	switch {
 	case !g.roster.isOpen():
 		return errors.New("the gateway is not serving")
+	case g.cfg.Lineage.Lost() != nil:
+		return g.cfg.Lineage.Lost()
 	case !g.held():
 		return errors.New("the gateway does not hold its lease")
 	}
@@ -168,6 +172,7 @@ func (g *Gateway) Run(ctx context.Context) {
 	helpers.Go(func() { g.hub.run(serving, g.roster.open) })
 	helpers.Go(func() { g.heartbeat(serving) })
 	helpers.Go(func() { g.watchFloors(serving) })
+	helpers.Go(func() { g.watchLineage(serving) })
 	committer.Go(func() { g.committer.run(committing) })
 
 	<-ctx.Done()

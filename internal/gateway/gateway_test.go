@@ -213,7 +213,6 @@ func TestConversationOverTheSocket(t *testing.T) {
 	ana.refused(tidings.CursorAhead, "read", `"conv":"c","epoch":%d,"seq":9`, page.Epoch)
 	ana.refused(tidings.Unauthenticated, "refresh", `"token":%q`, issue(t, "ben"))
 	ana.refused(tidings.InvalidArgument, "hello", `"token":"x","device":"a1","install":"i"`)
-	ana.refused(tidings.InvalidArgument, "recall", `"conv":"c","epoch":%d,"target":3,"cmid":"r1"`, page.Epoch)
 }
 
 func TestUpgradeRefusals(t *testing.T) {

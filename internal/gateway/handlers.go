@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"context"
 	"time"
 
 	"github.com/tidings-project/tidings"
@@ -55,7 +56,7 @@ func (s *session) handle(frame []byte, meter *meter) {
 			return
 		}
 		s.g.greeters.do(func() { s.refresh(req) })
-	case wire.TypeSync, wire.TypeFetch, wire.TypeConversations, wire.TypeOutcome, wire.TypeRead:
+	case wire.TypeSync, wire.TypeFetch, wire.TypeConversations, wire.TypeOutcome, wire.TypeRead, wire.TypeRecall:
 		s.ask(req)
 	case wire.TypeHello:
 		s.answerError(req.Rid, req.T, tidings.Errorf(tidings.InvalidArgument, "hello was said before"))
@@ -151,7 +152,7 @@ func (s *session) step() {
 	s.steps++
 	s.mu.Unlock()
 	s.g.waiting.Add(-1)
-	if req.T == wire.TypeOutcome { // it waits for whoever holds the conversation: readers must not
+	if req.T == wire.TypeOutcome || req.T == wire.TypeRecall { // it waits for whoever holds the conversation: readers must not
 		s.g.lockers.do(func() { s.turn(req) })
 		return
 	}
@@ -205,6 +206,8 @@ func (s *session) serve(req wire.Request) ([]byte, error) {
 			return nil, err
 		}
 		return wire.AppendOutcome(nil, req.Rid, wire.Outcome{Conv: req.Conv, Cmid: req.Cmid, Epoch: o.Epoch, Stored: o.Stored, Seq: o.Seq}), nil
+	case wire.TypeRecall:
+		return s.recall(ctx, req)
 	default:
 		r, err := st.Read(ctx, s.user, req.Conv, req.Epoch, req.Seq)
 		if err != nil {
@@ -215,6 +218,23 @@ func (s *session) serve(req wire.Request) ([]byte, error) {
 		}
 		return wire.AppendRead(nil, req.Rid, wire.ReadState{Conv: req.Conv, Epoch: r.Epoch, Seq: r.Seq, Unread: r.Unread, UnreadMore: r.UnreadMore}), nil
 	}
+}
+
+// recall takes a message back and tells of it before it answers.
+func (s *session) recall(ctx context.Context, req wire.Request) ([]byte, error) {
+	a, err := s.g.cfg.Store.Recall(ctx, store.Recall{Conv: req.Conv, User: s.user, Device: s.device, Cmid: req.Cmid, Epoch: req.Epoch, Target: req.Target}, false)
+	if err == nil {
+		err = a.Refusal()
+	}
+	if err != nil {
+		return nil, err
+	}
+	event := tidings.Event{Conv: req.Conv, Seq: a.Seq}
+	if !a.Dup { // otherwise another device may have asked for it, and after a lost answer nobody may have been told
+		event.Kind, event.Sender, event.SDev, event.Cmid, event.Target, event.At = tidings.KindRecall, s.user, s.device, req.Cmid, req.Target, a.At
+	}
+	s.g.hub.committed([]tidings.Event{event}, nil)
+	return wire.AppendRecalled(nil, req.Rid, req.Conv, a.Epoch, a.Seq, a.Dup), nil
 }
 
 func pageOf(conv string, p store.Page) wire.Page {

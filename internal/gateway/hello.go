@@ -13,7 +13,7 @@ import (
 )
 
 // features are what a client may rely on beyond the first version of the protocol.
-var features = []string{}
+var features = []string{"recall"}
 
 // verify judges a token and whether it was revoked.
 func (g *Gateway) verify(ctx context.Context, text string) (token.Claims, error) {

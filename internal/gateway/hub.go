@@ -120,7 +120,8 @@ func (h *hub) unsubscribe(s *session) {
 }
 
 // committed takes events that this gateway has just stored, in the order of their seqs per conversation: they go to local
-// sessions at once and other gateways are told. See session.push for l.
+// sessions at once and other gateways are told. One without a kind says only that the log reaches so far: its content may have changed
+// since it was stored, and is read. See session.push for l.
 func (h *hub) committed(events []tidings.Event, l *late) {
 	wakes := make([]bus.Wake, 0, len(events))
 	for len(events) > 0 {

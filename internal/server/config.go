@@ -58,7 +58,7 @@ type Config struct {
 	PurgeAfter       time.Duration `name:"purge-after" env:"TIDINGS_PURGE_AFTER" default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. One that had no task keeps its content as long as its key. 0: never."`
 	ForgetAfter      time.Duration `name:"forget-after" env:"TIDINGS_FORGET_AFTER" default:"8760h" help:"How long after that the key is kept. Later the same key makes a new notification. 0: for ever."`
 	ReceiptsFor      time.Duration `name:"receipts-for" env:"TIDINGS_RECEIPTS_FOR" default:"168h" help:"How long receipts are kept; one that matches no task by then never will. 0: for ever."`
-	HousekeepingEach time.Duration `name:"housekeeping-each" env:"TIDINGS_HOUSEKEEPING_EACH" default:"1m" help:"How often a worker purges."`
+	HousekeepingEach time.Duration `name:"housekeeping-each" env:"TIDINGS_HOUSEKEEPING_EACH" default:"1m" help:"How often what is old enough is purged: notifications by workers, conversations by every process."`
 
 	LogLevel slog.Level `name:"log-level" env:"TIDINGS_LOG_LEVEL" default:"info" help:"debug, info, warn or error. Logs are JSON on the standard error; they hold neither bodies, addresses nor keys."`
 
@@ -103,12 +103,30 @@ func (c *Config) wrong() error {
 	if c.GatewayPing <= 0 || c.GatewayLease <= 0 || c.GatewayDrain <= 0 || c.GatewayConnections <= 0 || c.GatewayPerUser <= 0 || c.GatewayRate <= 0 || c.GatewayBatch <= 0 {
 		return errors.New("the settings of the gateway must be above 0")
 	}
-	if c.Drain <= 0 || c.HousekeepingEach <= 0 || c.DatabaseConns <= 0 {
-		return errors.New("drain, housekeeping-each and database-conns must be above 0")
+	if c.Drain <= 0 || c.HousekeepingEach <= 0 {
+		return errors.New("drain and housekeeping-each must be above 0")
+	}
+	if c.DatabaseConns < 2 {
+		return errors.New("database-conns must be at least 2: marking notifications takes two at once")
+	}
+	if c.Retention < 0 || c.Retention > 0 && c.Retention < time.Millisecond {
+		return errors.New("retention must be 0 or at least a millisecond")
+	}
+	if c.TombstonesFor != 0 && c.TombstonesFor < LeastTombstones {
+		return fmt.Errorf("tombstones-for must be 0 or at least %v: clients send a message again until a day before", LeastTombstones)
 	}
 	_, err := c.verifier(nil)
 	return err
 }
+
+// LeastTombstones is the shortest time for which the key of a purged message can be kept.
+const LeastTombstones = 48 * time.Hour
+
+// resendMargin is what a resend may take on its way, and by what clocks may differ.
+const resendMargin = 24 * time.Hour
+
+// resendFor is how long a client may send a message again by itself; 0: for ever.
+func (c *Config) resendFor() time.Duration { return max(c.TombstonesFor-resendMargin, 0) }
 
 // verifier makes what verifies users' tokens; nil when nothing is configured that could: then only API keys are accepted.
 func (c *Config) verifier(log *slog.Logger) (*token.Verifier, error) {

@@ -84,3 +84,32 @@ func TestTokenSettings(t *testing.T) {
 		}
 	}
 }
+
+func TestLifetimeSettings(t *testing.T) {
+	for _, c := range []struct {
+		name                  string
+		retention, tombstones time.Duration
+		conns                 int32
+		resend                time.Duration // negative: it is refused
+	}{
+		{"the defaults", 0, 720 * time.Hour, 40, 696 * time.Hour},
+		{"for ever", 0, 0, 2, 0},
+		{"the least", time.Millisecond, 48 * time.Hour, 40, 24 * time.Hour},
+		{"tombstones that are too young", 0, 48*time.Hour - 1, 40, -1},
+		{"negative tombstones", 0, -time.Hour, 40, -1},
+		{"a negative retention", -1, 0, 40, -1},
+		{"a retention below what is stored", time.Microsecond, 0, 40, -1},
+		{"one connection", 0, 0, 1, -1},
+	} {
+		cfg := Config{DatabaseURL: "x", Roles: []string{RoleAPI}, DatabaseConns: c.conns, Drain: 1, HousekeepingEach: 1, Retention: c.retention, TombstonesFor: c.tombstones,
+			GatewayPing: 1, GatewayLease: 1, GatewayDrain: 1, GatewayConnections: 1, GatewayPerUser: 1, GatewayRate: 1, GatewayBatch: 1}
+		switch err := cfg.check(); {
+		case c.resend < 0:
+			if !errors.Is(err, ErrConfig) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		case err != nil || cfg.resendFor() != c.resend:
+			t.Errorf("%s: resend for %v, %v", c.name, cfg.resendFor(), err)
+		}
+	}
+}

@@ -21,10 +21,10 @@ import (
 func (s *Server) newGateway(registry *prometheus.Registry) (*gateway.Gateway, error) {
 	id := processID("gateway")
 	c := s.cfg
-	g, err := gateway.New(gateway.Config{Store: s.sockets, Verifier: s.tokens, ID: id,
+	g, err := gateway.New(gateway.Config{Store: s.sockets, Lineage: s.lineage, Verifier: s.tokens, ID: id,
 		Bus:     bus.New(bus.Config{Conn: s.store.Pool().Config().ConnConfig, Sender: id, Also: outbox.WakeChannel, Log: s.log}),
 		Origins: c.Origins, Logger: s.log, Registerer: registry, MaxConnections: c.GatewayConnections, MaxPerUser: c.GatewayPerUser,
-		Rate: c.GatewayRate, Burst: int(2*c.GatewayRate + 1), PingEvery: c.GatewayPing, PongWait: min(c.GatewayPing, gateway.PongWait), DrainFor: c.GatewayDrain, Lease: c.GatewayLease, Batch: c.GatewayBatch})
+		Rate: c.GatewayRate, Burst: int(2*c.GatewayRate + 1), PingEvery: c.GatewayPing, PongWait: min(c.GatewayPing, gateway.PongWait), DrainFor: c.GatewayDrain, Lease: c.GatewayLease, Batch: c.GatewayBatch, Resend: c.resendFor()})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -23,7 +23,7 @@ type gauges struct {
 	channels []string
 	log      *slog.Logger
 
-	oldestDue, inFlight, review, unmatched, horizonAge, horizonXacts, known *prometheus.Desc
+	oldestDue, inFlight, review, unmatched, horizonAge, horizonXacts, known, journalLag *prometheus.Desc
 }
 
 func newGauges(s *store.Store, channels map[string]Channel, log *slog.Logger) *gauges {
@@ -39,12 +39,13 @@ func newGauges(s *store.Store, channels map[string]Channel, log *slog.Logger) *g
 			"Age of the oldest transaction that keeps vacuum from cleaning the queues. Alert above some minutes."),
 		horizonXacts: desc("vacuum_horizon_transactions", "By how many transactions the vacuum horizon lies back; counts replication slots and standbys, too."),
 		known:        desc("vacuum_horizon_known", "1 when this database role may see all sessions (pg_read_all_stats), otherwise 0 and the horizon is that of its own sessions."),
+		journalLag:   desc("journal_lag_seconds", "Age of the oldest thing taken back (recall, purge, leave, erasure) that was not copied outside the database: a restore would bring it back. Alert above some seconds."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.oldestDue, g.inFlight, g.review, g.unmatched, g.horizonAge, g.horizonXacts, g.known} {
+	for _, d := range []*prometheus.Desc{g.oldestDue, g.inFlight, g.review, g.unmatched, g.horizonAge, g.horizonXacts, g.known, g.journalLag} {
 		out <- d
 	}
 }
@@ -72,6 +73,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 		set(g.review, float64(n), channel)
 	}
 	set(g.unmatched, float64(now.UnmatchedReceipts))
+	set(g.journalLag, now.JournalLag)
 	set(g.horizonAge, now.Horizon.Seconds)
 	set(g.horizonXacts, float64(now.Horizon.Transactions))
 	known := 0.0

@@ -35,6 +35,10 @@ func (s *Server) operations(mux *http.ServeMux, keys *api.Keys, registry *promet
 			w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
 			w.Header().Set("Vary", "Origin")
 		}
+		if err := s.lineage.Lost(); err != nil { // before all else: a database that is being restored has no schema, either
+			api.WriteProblem(w, err)
+			return
+		}
 		if err := s.ready.check(r.Context()); err != nil {
 			api.WriteProblem(w, err)
 			return

@@ -1,4 +1,4 @@
-// What a worker does beside its tasks: purge and forget.
+// What comes round by the clock: purge and forget.
 
 package server
 
@@ -14,7 +14,7 @@ const (
 	purgeSize = 1000
 )
 
-// housekeep does what comes round by the clock until ctx ends. Every worker does; the store lets them share the work.
+// housekeep does what comes round by the clock for notifications until ctx ends. Every worker does; the store lets them share the work.
 func (s *Server) housekeep(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { every(ctx, sweepEach, s.sweepReceipts) })
@@ -34,30 +34,49 @@ func (s *Server) sweepReceipts(ctx context.Context) {
 
 // purge empties and forgets what is old enough, in steps, until nothing is left to do.
 func (s *Server) purge(ctx context.Context) {
-	var purged, forgotten, receipts int
-	step := func(age time.Duration, count *int, do func() (int, bool, error)) {
-		for more := age > 0; more && ctx.Err() == nil; {
-			var n int
-			var err error
-			n, more, err = do()
-			*count += n
-			if err != nil {
-				if ctx.Err() == nil {
-					s.log.Warn("the purge was interrupted; it is tried again", "error", err)
-				}
-				return
-			}
-		}
-	}
-	step(s.cfg.PurgeAfter, &purged, func() (int, bool, error) { return s.store.Purge(ctx, s.cfg.PurgeAfter, purgeSize) })
-	step(s.cfg.ForgetAfter, &forgotten, func() (int, bool, error) { return s.store.DeleteTombstones(ctx, s.cfg.ForgetAfter, purgeSize) })
-	step(s.cfg.ReceiptsFor, &receipts, func() (int, bool, error) {
-		n, err := s.store.PurgeReceipts(ctx, s.cfg.ReceiptsFor)
+	purged := s.step(ctx, s.cfg.PurgeAfter, func(age time.Duration) (int, bool, error) { return s.store.Purge(ctx, age, purgeSize) })
+	forgotten := s.step(ctx, s.cfg.ForgetAfter, func(age time.Duration) (int, bool, error) { return s.store.DeleteTombstones(ctx, age, purgeSize) })
+	receipts := s.step(ctx, s.cfg.ReceiptsFor, func(age time.Duration) (int, bool, error) {
+		n, err := s.store.PurgeReceipts(ctx, age)
 		return n, false, err
 	})
 	if purged+forgotten+receipts > 0 {
 		s.log.Info("purged", "notifications", purged, "keys", forgotten, "receipts", receipts)
 	}
+}
+
+// purgeConversations purges events whose retention is over and forgets what is kept of old ones. Every process does, since there may be
+// no worker; one at a time purges a conversation.
+func (s *Server) purgeConversations(ctx context.Context) {
+	logs, err := s.store.PurgeLogs(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("some conversations were not purged; it is tried again", "error", err)
+	}
+	forgotten := s.step(ctx, s.cfg.TombstonesFor, func(age time.Duration) (int, bool, error) { return s.store.ForgetMessages(ctx, age, purgeSize) })
+	s.step(ctx, journalFor, func(age time.Duration) (int, bool, error) {
+		return s.store.ForgetTakings(ctx, age, s.cfg.OutsideDir == "", purgeSize)
+	})
+	if logs.Events+forgotten > 0 {
+		s.log.Info("purged conversations", "conversations", logs.Conversations, "events", logs.Events, "keys_kept", logs.Tombstones, "keys_forgotten", forgotten,
+			"longest_lock_ms", logs.Longest.Milliseconds())
+	}
+}
+
+// step repeats a bounded step of what is older than age until there is no more, and returns how much it was. An age of 0 is never over.
+func (s *Server) step(ctx context.Context, age time.Duration, do func(time.Duration) (int, bool, error)) (count int) {
+	for more := age > 0; more && ctx.Err() == nil; {
+		var n int
+		var err error
+		n, more, err = do(age)
+		count += n
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("the purge was interrupted; it is tried again", "error", err)
+			}
+			break
+		}
+	}
+	return count
 }
 
 // every does work each interval until ctx ends.

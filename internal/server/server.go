@@ -34,6 +34,7 @@ type Server struct {
 	log     *slog.Logger
 	store   *store.Store
 	sockets *store.Store // of the gateway: its connections are not taken by calls of the API that wait for a lock
+	lineage *store.LineageMemory
 	ready   *readiness
 	wakes   *wakes
 	tokens  *token.Verifier  // nil: none are accepted
@@ -64,14 +65,17 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 	conns := cfg.DatabaseConns
 	shared := cfg.is(RoleGateway) && len(cfg.Roles) > 1
 	if shared {
-		conns = max(conns/2, 1)
+		conns = max(conns/2, 2)
 	}
-	if s.store, err = OpenStore(cfg.DatabaseURL, conns); err != nil {
+	if s.lineage, err = store.NewLineageMemory(cfg.OutsideDir, log); err != nil {
+		return nil, err
+	}
+	if s.store, err = OpenServedStore(cfg.DatabaseURL, conns, s.lineage); err != nil {
 		return nil, err
 	}
 	s.sockets = s.store
 	if shared {
-		if s.sockets, err = OpenStore(cfg.DatabaseURL, conns); err != nil {
+		if s.sockets, err = OpenServedStore(cfg.DatabaseURL, conns, s.lineage); err != nil {
 			return nil, err
 		}
 	}
@@ -110,7 +114,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 	mux := http.NewServeMux()
 	if cfg.is(RoleAPI) {
 		s.telling = bus.New(bus.Config{Conn: s.store.Pool().Config().ConnConfig, Sender: processID("api"), Log: log})
-		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, ReadMoved: s.readMoved, Logger: log, Registerer: registry})
+		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, ReadMoved: s.readMoved, Retention: cfg.Retention, Logger: log, Registerer: registry})
 		if err != nil {
 			return nil, err
 		}
@@ -178,9 +182,17 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stopWorking()
 	answering, stopAnswering := context.WithCancel(context.WithoutCancel(ctx)) // until the last request was answered
 	defer stopAnswering()
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx)) // to the end of all work: the witness knows of all of it then
+	defer stopWatching()
+	var watch sync.WaitGroup
+	watch.Go(func() { s.lineage.Watch(watching, s.sockets.Pool(), s.store.Pool()) })
+	defer watch.Wait()
 	failed := make(chan error, len(s.servers)+1) // one from each that can fail
 	var helpers, serving, calling sync.WaitGroup
 	helpers.Go(func() { s.wakes.run(answering) })
+	helpers.Go(func() { s.markGone(answering) })
+	helpers.Go(func() { every(working, s.cfg.HousekeepingEach, s.purgeConversations) })
+	helpers.Go(func() { s.copyTakings(answering) })
 	if s.telling != nil {
 		helpers.Go(func() { s.telling.RunTelling(answering) })
 	}
@@ -207,6 +219,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.worker != nil {
 		helpers.Go(func() { s.housekeep(working) })
 		calling.Go(func() {
+			s.markFirst(working)
 			undone = s.worker.Run(working)
 			if working.Err() == nil {
 				failed <- errors.New("the worker ended by itself")
@@ -247,6 +260,8 @@ func (s *Server) Run(ctx context.Context) error {
 	calling.Wait() // the worker has the same deadline
 	helpers.Wait()
 	errs = append(errs, undone)
+	stopWatching()
+	watch.Wait()
 	s.log.Info("stopped")
 	return errors.Join(errs...)
 }

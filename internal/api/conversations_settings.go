@@ -1,0 +1,98 @@
+// The settings of a conversation: what a creation can say, and the operation that changes them.
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/internal/store"
+)
+
+// century is 100 years of 365 days, in milliseconds: the longest setting.
+const century = 100 * 365 * 24 * 60 * 60 * 1000
+
+// RetentionMS is a retention in a request, where a field that is left out says something else than null.
+type RetentionMS struct {
+	Named bool   // the field is there
+	MS    *int64 // nil: for ever
+}
+
+// Schema implements huma.SchemaProvider.
+func (RetentionMS) Schema(huma.Registry) *huma.Schema {
+	least, most := 1.0, float64(century)
+	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true, Minimum: &least, Maximum: &most}
+}
+
+// UnmarshalJSON is called where the field is there, also for null.
+func (r *RetentionMS) UnmarshalJSON(text []byte) error {
+	r.Named, r.MS = true, nil
+	if bytes.Equal(text, []byte("null")) {
+		return nil
+	}
+	return json.Unmarshal(text, &r.MS)
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (r RetentionMS) MarshalJSON() ([]byte, error) { return json.Marshal(r.MS) }
+
+// IsZero leaves the field out where it was left out.
+func (r RetentionMS) IsZero() bool { return !r.Named }
+
+// duration is the retention; nil: for ever.
+func (r RetentionMS) duration() *time.Duration { return durationOf(r.MS) }
+
+func durationOf(ms *int64) *time.Duration {
+	if ms == nil {
+		return nil
+	}
+	d := time.Duration(*ms) * time.Millisecond
+	return &d
+}
+
+// SettingsPatch names the settings that are to change.
+type SettingsPatch struct {
+	RecallWindowMS *int64      `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" doc:"How long a message can be recalled, in milliseconds; 0: never. Left out: as it is."`
+	RetentionMS    RetentionMS `json:"retention_ms,omitzero" doc:"How long events are kept, in milliseconds; null: for ever. Left out: as it is."`
+}
+
+// Settings are those of a conversation as they are now.
+type Settings struct {
+	Conv           string `json:"conv"`
+	RecallWindowMS int64  `json:"recall_window_ms" doc:"How long a message can be recalled, in milliseconds; 0: never."`
+	RetentionMS    *int64 `json:"retention_ms" doc:"How long events are kept, in milliseconds; null: for ever."`
+}
+
+func (a *API) settings() {
+	type changeIn struct {
+		ConvPath
+		Body SettingsPatch
+	}
+	type changeOut struct{ Body Settings }
+	register(a, conversationOp(http.MethodPatch, conversationPath, "change-conversation", "Change the settings of a conversation",
+		"The answer shows them all, also when none is named. Recalls are judged by the window as it is then. What a shorter retention lets go does not come back.", tidings.NotFound),
+		[]string{store.ScopeConversations}, func(ctx context.Context, in *changeIn) (*changeOut, error) {
+			end, err := a.turns.take(ctx, in.Conv)
+			if err != nil {
+				return nil, err
+			}
+			defer end()
+			now, err := a.store.ChangeSettings(ctx, in.Conv, store.SettingsChange{RecallWindow: durationOf(in.Body.RecallWindowMS),
+				Retention: in.Body.RetentionMS.duration(), Forever: in.Body.RetentionMS.Named && in.Body.RetentionMS.MS == nil})
+			if err != nil {
+				return nil, err
+			}
+			out := &changeOut{Settings{Conv: in.Conv, RecallWindowMS: now.RecallWindow.Milliseconds()}}
+			if now.Retention != nil {
+				ms := now.Retention.Milliseconds()
+				out.Body.RetentionMS = &ms
+			}
+			return out, nil
+		})
+}
