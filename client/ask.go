@@ -151,8 +151,17 @@ func (c *Client) tidy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.file.crowded(len(c.box.waiting) + len(c.box.sent)) {
-		_ = c.file.compact(c.outboxState())
+		_ = c.compact()
 	}
+}
+
+// compact rewrites the file. It needs the lock.
+func (c *Client) compact() error {
+	err := c.file.compact(c.outboxState())
+	if err == nil {
+		c.stained = false
+	}
+	return err
 }
 
 func (c *Client) outboxState() outboxState {

@@ -1,8 +1,9 @@
 // Package client is a client of conversations: it sends, keeps a complete copy of the logs that it follows, and survives what
 // networks and servers do. What it promises is described in docs/client.md; the protocol in docs/protocol.md.
 //
-// A message is in the outbox before Send returns, and stays there until the server has given a final answer. Events come to the
-// application in the order of their seqs, without a hole that is not explained, and once per history of the log.
+// A message is in the outbox before Send returns, and a recall before Recall does; there it stays until the server has given a final
+// answer. Events come to the application in the order of their seqs, without a hole that is not explained, and once per history of
+// the log.
 package client
 
 import (
@@ -48,7 +49,7 @@ type Config struct {
 
 	Keep      int           // 1 000 events of one conversation that stay in memory after Handle had them
 	Window    int           // 1 000 events of one conversation that may wait for Handle; more are not asked for
-	MaxOutbox int           // 10 000 messages in the outbox, or ended and not yet told to Handle
+	MaxOutbox int           // 10 000 entries in the outbox, or ended and not yet told to Handle
 	Pipeline  int           // 1 message of a conversation under way at once. With more, one that was refused for now may come after later ones
 	AckEvery  time.Duration // 500 ms between two acks of one conversation; below 0: no acks
 
@@ -117,6 +118,7 @@ type Client struct {
 	work   sync.WaitGroup
 	wake   chan struct{} // for the writer: there may be something to send
 	again  chan struct{} // for run: connect now
+	stain  chan struct{} // for scrub: the file has what it should not have any more
 
 	mu      sync.Mutex
 	user    string // as the server or the outbox says; empty before the first welcome
@@ -129,6 +131,7 @@ type Client struct {
 	news    news
 	state   Connection
 	closed  bool
+	stained bool // the file still has the body of a message that was recalled
 }
 
 // Open loads the outbox and begins to connect; it does not wait for the connection. The caller has to call Close.
@@ -136,8 +139,8 @@ func Open(cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), again: make(chan struct{}, 1), convs: map[string]*conversation{},
-		limits: wire.NewLimits(0), box: newOutbox(), news: news{wake: make(chan struct{}, 1)}}
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), again: make(chan struct{}, 1), stain: make(chan struct{}, 1),
+		convs: map[string]*conversation{}, limits: wire.NewLimits(0), box: newOutbox(), news: news{wake: make(chan struct{}, 1)}}
 	if cfg.Outbox != "" {
 		file, stored, err := openOutbox(cfg.Outbox, cfg.Device, cfg.Install)
 		if err != nil {
@@ -150,6 +153,9 @@ func Open(cfg Config) (*Client, error) {
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.work.Go(c.run)
+	if c.file != nil {
+		c.work.Go(c.scrub)
+	}
 	if cfg.Handle != nil {
 		c.work.Go(c.deliver)
 	}
@@ -165,10 +171,10 @@ func (c *Client) Close() error {
 	c.mu.Unlock()
 	c.cancel()
 	c.work.Wait()
-	if c.file != nil && !again {
-		return c.file.close()
+	if c.file == nil || again {
+		return nil
 	}
-	return nil
+	return errors.Join(c.clean(), c.file.close())
 }
 
 // errClosed is the answer of a client that was closed.
@@ -220,22 +226,30 @@ func (c *Client) Send(m Message) (*Pending, error) {
 		return nil, err
 	}
 	c.mu.Lock()
+	limit := c.limits.Frame
+	c.mu.Unlock()
+	if err := m.fits(limit); err != nil {
+		return nil, err
+	}
+	return c.enter(Entry{Message: m})
+}
+
+// enter puts an entry into the outbox.
+func (c *Client) enter(one Entry) (*Pending, error) {
+	one.At = time.Now()
+	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, errClosed
 	}
-	if err := m.fits(c.limits.Frame); err != nil {
-		c.mu.Unlock()
-		return nil, err
-	}
-	e, fresh, err := c.box.add(m, time.Now(), c.cfg.MaxOutbox)
+	e, fresh, err := c.box.add(one, c.cfg.MaxOutbox)
 	c.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 	if fresh && c.file != nil {
 		c.tidy()
-		err = c.file.queue(&e.Entry)
+		err = c.file.queue(&one)
 	}
 	if !fresh {
 		<-e.stored
@@ -253,12 +267,12 @@ func (c *Client) Send(m Message) (*Pending, error) {
 		switch c.box.waiting[key{e.Conv, e.Cmid}] {
 		case e:
 		case nil: // discarded meanwhile, perhaps before the file had it
-			return &Pending{e.Entry, e, c}, c.note(line{Op: "end", Conv: e.Conv, Cmid: e.Cmid})
+			return &Pending{e.Entry, e, c}, c.note(endLine(e))
 		default: // and another one has taken its place
 			return &Pending{e.Entry, e, c}, nil
 		}
 		v := c.conversation(e.Conv)
-		v.queue = append(v.queue, e)
+		v.enqueue(e)
 		c.look(v)
 	}
 	return &Pending{e.Entry, e, c}, err
@@ -296,7 +310,7 @@ func (c *Client) Waiting() []Entry {
 	return c.box.list()
 }
 
-// Resend sends a message again that the application was Asked about.
+// Resend sends an entry again that the application was Asked about.
 func (c *Client) Resend(conv, cmid string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -306,7 +320,7 @@ func (c *Client) Resend(conv, cmid string) {
 	}
 }
 
-// Discard takes a message out of the outbox. It may have been stored by an earlier transmission.
+// Discard takes an entry out of the outbox. It may have been stored by an earlier transmission.
 func (c *Client) Discard(conv, cmid string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock() // also for the note: behind it the same Cmid may be taken in anew
@@ -317,11 +331,11 @@ func (c *Client) Discard(conv, cmid string) error {
 	c.conversation(conv).drop(e)
 	c.box.forget(e)
 	e.end(Sent{}, ErrDiscarded)
-	return c.note(line{Op: "end", Conv: conv, Cmid: cmid})
+	return c.note(endLine(e))
 }
 
-// ErrDiscarded is what Wait returns for a message that was discarded.
-var ErrDiscarded = errors.New("the application has discarded the message")
+// ErrDiscarded is what Wait returns for an entry that was discarded.
+var ErrDiscarded = errors.New("the application has discarded it")
 
 // MarkRead says that the user has read up to seq. It does not wait; what the server has stored comes as ReadMoved.
 func (c *Client) MarkRead(conv string, seq int64) {

@@ -32,7 +32,7 @@ type conversation struct {
 	waiters   []chan error // of calls of Sync that no request was sent for yet
 	served    []chan error // and of those one was sent for
 
-	queue     []*entry // what is to be sent, in order
+	queue     []*entry // what is to be sent, in order: recalls first
 	flying    int      // of them, how many are under way
 	sendTries int
 	sendAt    time.Time
@@ -114,6 +114,7 @@ func (c *Client) reset(v *conversation, epoch int64) {
 			v.suspects = append(v.suspects, e)
 		}
 	}
+	c.endRecalls(v, epoch)
 	v.log, v.told, v.telling, v.acked, v.recalls = newLog(Position{Epoch: epoch}), 0, 0, 0, nil
 	v.unsynced, v.doubt, v.dropped, v.syncTries = true, false, true, 0
 	v.read, v.wantRead = 0, 0
@@ -154,6 +155,17 @@ func (c *Client) merged(v *conversation, recalled []int64) {
 // wantsAck tells whether the server has to hear how far the log is stored.
 func (c *Client) wantsAck(v *conversation) bool {
 	return c.cfg.AckEvery >= 0 && v.follow && !v.acking && !v.unsynced && !v.doubt && v.told > v.acked
+}
+
+// enqueue puts an entry into the queue. A recall, whose time is short, does not wait behind messages.
+func (v *conversation) enqueue(e *entry) {
+	at := len(v.queue)
+	if e.recall() {
+		if i := slices.IndexFunc(v.queue, func(e *entry) bool { return !e.recall() }); i >= 0 {
+			at = i
+		}
+	}
+	v.queue = slices.Insert(v.queue, at, e)
 }
 
 // drop takes an entry out of the queue.

@@ -62,6 +62,23 @@ func (l *log) add(e tidings.Event) (recalled []int64) {
 	return recalled
 }
 
+// at is the event at seq, wherever it is.
+func (l *log) at(seq int64) *tidings.Event {
+	if e, ok := l.ahead[seq]; ok {
+		return &e
+	}
+	if p := l.find(seq); p != nil {
+		return p.event
+	}
+	return nil
+}
+
+// recalled tells whether it is known that the event at seq was recalled.
+func (l *log) recalled(seq int64) bool {
+	e := l.at(seq)
+	return l.voided[seq] || e != nil && e.Recalled
+}
+
 // void takes the content of the event at seq, now or when it comes.
 func (l *log) void(seq int64) (recalled []int64) {
 	if seq > l.cursor {

@@ -10,33 +10,35 @@ import (
 	"github.com/tidings-project/tidings"
 )
 
-// Entry is a message of the outbox.
+// Entry is a message of the outbox or, when it has a Target, a recall.
 type Entry struct {
-	Message
-	At time.Time // when it was queued, by the clock of this machine
+	Message           // of a recall Conv and Cmid alone
+	Target  Position  // of a recall: where the message stands that is taken back
+	At      time.Time // when it was queued, by the clock of this machine
 
 	// InDoubt tells, in what Waiting returns, that some transmission has no answer: the server may have the message. One that an
 	// earlier process left in the file counts as such, because nobody knows. Without it nothing of the message is stored.
 	InDoubt bool
 }
 
-// Sent is what the server says of a message that is stored. Mid and At are empty when it was learned by a question.
+// Sent is what the server says of a message that is stored, or of a recall. Mid and At are empty when it was learned by a question,
+// and for a recall.
 type Sent struct {
-	Seq   int64
+	Seq   int64 // of the event; 0 for a recall whose message the server no longer had
 	Mid   string
 	Epoch int64
 	At    int64 // milliseconds since 1970 by the database's clock
 	Dup   bool  // an earlier transmission had stored it
 }
 
-// Pending is a message on its way.
+// Pending is a message or a recall on its way.
 type Pending struct {
 	Entry
 	e *entry
 	c *Client
 }
 
-// Wait returns the final answer: Sent or the refusal. A message that the application was Asked about has none until it decides,
+// Wait returns the final answer: Sent or the refusal. An entry that the application was Asked about has none until it decides,
 // and none has one while the client is offline or Stopped: give Wait a context that ends.
 func (p *Pending) Wait(ctx context.Context) (Sent, error) {
 	err := errClosed
@@ -73,6 +75,9 @@ type entry struct {
 	aged    bool  // it was told to send it at any age
 }
 
+// recall tells an entry that is a recall from a message.
+func (e *Entry) recall() bool { return e.Target.Seq > 0 }
+
 func newEntry(e Entry) *entry {
 	return &entry{Entry: e, stored: make(chan struct{}), done: make(chan struct{})}
 }
@@ -101,22 +106,22 @@ func newOutbox() outbox {
 	return outbox{waiting: map[key]*entry{}, sent: map[key]*entry{}}
 }
 
-// add takes a message in. fresh is false when it is there already, waiting or sent.
-func (o *outbox) add(m Message, at time.Time, limit int) (e *entry, fresh bool, err error) {
-	k := key{m.Conv, m.Cmid}
+// add takes an entry in. fresh is false when it is there already, waiting or sent.
+func (o *outbox) add(one Entry, limit int) (e *entry, fresh bool, err error) {
+	k := key{one.Conv, one.Cmid}
 	if e = o.waiting[k]; e == nil {
 		e = o.sent[k]
 	}
 	switch {
-	case e != nil && (e.Body != m.Body || string(e.Data) != string(m.Data)):
-		return nil, false, tidings.Errorf(tidings.IdempotencyMismatch, "another message has the cmid %s", m.Cmid)
+	case e != nil && (e.Target != one.Target || e.Body != one.Body || string(e.Data) != string(one.Data)):
+		return nil, false, tidings.Errorf(tidings.IdempotencyMismatch, "something else has the cmid %s", one.Cmid)
 	case e != nil:
 		return e, false, nil
 	case len(o.waiting)+o.untold >= limit:
-		return nil, false, tidings.Errorf(tidings.RateLimited, "the outbox is full: %d messages wait", limit)
+		return nil, false, tidings.Errorf(tidings.RateLimited, "the outbox is full: %d entries wait", limit)
 	}
-	m.Data = slices.Clone(m.Data)
-	e = newEntry(Entry{Message: m, At: at})
+	one.Data = slices.Clone(one.Data)
+	e = newEntry(one)
 	o.put(e)
 	return e, true, nil
 }
@@ -192,7 +197,7 @@ func (c *Client) load(stored outboxState) {
 		close(e.stored)
 		c.box.put(e)
 		v := c.conversation(e.Conv)
-		v.queue = append(v.queue, e)
+		v.enqueue(e)
 		c.look(v)
 	}
 	for _, s := range stored.Sent {

@@ -48,7 +48,7 @@ type sentEntry struct {
 
 // line is one line of the file.
 type line struct {
-	Op      string          `json:"op"` // outbox, user, queue, sent, end
+	Op      string          `json:"op"` // outbox, user, queue, recall, sent, end
 	Version int             `json:"version,omitempty"`
 	Device  string          `json:"device,omitempty"`
 	Install string          `json:"install,omitempty"`
@@ -58,6 +58,7 @@ type line struct {
 	Body    string          `json:"body,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
 	Queued  time.Time       `json:"queued,omitzero"`
+	Target  int64           `json:"target,omitempty"` // of a recall, with the epoch
 	Seq     int64           `json:"seq,omitempty"`
 	Mid     string          `json:"mid,omitempty"`
 	Epoch   int64           `json:"epoch,omitempty"`
@@ -65,15 +66,23 @@ type line struct {
 	Dup     bool            `json:"dup,omitempty"`
 }
 
-const outboxVersion = 1
+// outboxVersion is the form that is written. The one before it had no recalls.
+const outboxVersion = 2
 
-func lineOf(op string, e *Entry) line {
-	return line{Op: op, Conv: e.Conv, Cmid: e.Cmid, Body: e.Body, Data: e.Data, Queued: e.At}
+// queueLine is the line of an entry that waits.
+func queueLine(e *Entry) line {
+	l := line{Op: "queue", Conv: e.Conv, Cmid: e.Cmid, Body: e.Body, Data: e.Data, Queued: e.At}
+	if e.recall() {
+		l.Op, l.Target, l.Epoch = "recall", e.Target.Seq, e.Target.Epoch
+	}
+	return l
 }
 
+func endLine(e *entry) line { return line{Op: "end", Conv: e.Conv, Cmid: e.Cmid} }
+
 func sentLine(e *Entry, s Sent) line {
-	l := lineOf("sent", e)
-	l.Seq, l.Mid, l.Epoch, l.At, l.Dup = s.Seq, s.Mid, s.Epoch, s.At, s.Dup
+	l := queueLine(e)
+	l.Op, l.Seq, l.Mid, l.Epoch, l.At, l.Dup = "sent", s.Seq, s.Mid, s.Epoch, s.At, s.Dup
 	return l
 }
 
@@ -134,7 +143,7 @@ func (f *outboxFile) owned(l *line) error {
 	switch {
 	case l.Op != "outbox":
 		return errors.New("the file is no outbox")
-	case l.Version != outboxVersion:
+	case l.Version < 1 || l.Version > outboxVersion:
 		return fmt.Errorf("it has the version %d, which is not known here", l.Version)
 	case l.Device != f.device:
 		return tidings.Errorf(tidings.InvalidArgument, "%s belongs to the device %s, not to %s", f.path, l.Device, f.device)
@@ -168,7 +177,10 @@ func (p *player) play(l *line) {
 		had.gone = true
 	}
 	next := &record{entry: Entry{Message: Message{l.Conv, l.Cmid, l.Body, l.Data}, At: l.Queued}, gone: l.Op == "end"}
-	if l.Op == "sent" {
+	switch l.Op {
+	case "recall":
+		next.entry.Target = Position{l.Epoch, l.Target}
+	case "sent":
 		next.sent = &Sent{l.Seq, l.Mid, l.Epoch, l.At, l.Dup}
 	}
 	p.latest[k] = next
@@ -192,12 +204,12 @@ func (p *player) state() outboxState {
 
 // queue writes an entry and waits until it is on the disk.
 func (f *outboxFile) queue(e *Entry) error {
-	end, err := f.append(lineOf("queue", e))
+	end, err := f.append(queueLine(e))
 	if err == nil {
 		err = f.flush(end)
 	}
 	if err != nil {
-		return tidings.Errorf(tidings.OutcomeUnknown, "put a message into the outbox: %w", err)
+		return tidings.Errorf(tidings.OutcomeUnknown, "put an entry into the outbox: %w", err)
 	}
 	return nil
 }
@@ -311,7 +323,7 @@ func writeState(to io.Writer, head line, state outboxState) (size int64, err err
 		write(sentLine(&state.Sent[i].Entry, state.Sent[i].Sent))
 	}
 	for i := range state.Waiting {
-		write(lineOf("queue", &state.Waiting[i]))
+		write(queueLine(&state.Waiting[i]))
 	}
 	return size, w.Flush()
 }

@@ -125,7 +125,7 @@ func TestTheOutboxIsRefused(t *testing.T) {
 	refused("by another installation", "d-1", "i-2")
 	b, _ := os.ReadFile(path)
 	for name, text := range map[string]string{"damaged in the middle": strings.Replace(string(b), `"queue"`, `"que`, 1) + "\n{}\n",
-		"of a later version": strings.Replace(string(b), `"version":1`, `"version":2`, 1), "no outbox": "{\"a\":1}\n", "empty": ""} {
+		"of a later version": strings.Replace(string(b), `"version":2`, `"version":3`, 1), "no outbox": "{\"a\":1}\n", "empty": ""} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

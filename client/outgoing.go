@@ -157,7 +157,7 @@ func (o *out) sync(v *conversation) (again bool) {
 	return false
 }
 
-// queue sends messages in their order, as many at once as the configuration allows.
+// queue sends what waits in its order, as much at once as the configuration allows.
 func (o *out) queue(v *conversation) (again bool) {
 	if v.hold = v.hold && v.flying > 0; v.hold {
 		return false
@@ -174,6 +174,9 @@ func (o *out) queue(v *conversation) (again bool) {
 		case e.verdict != nil:
 			v.fly(e)
 			o.send(&wire.Request{T: wire.TypeOutcome, Conv: e.Conv, Cmid: e.Cmid}, &request{kind: wire.TypeOutcome, v: v, e: e})
+		case e.recall(): // of any age: whatever the server has forgotten, it can do no harm
+			v.fly(e)
+			o.send(&wire.Request{T: wire.TypeRecall, Conv: e.Conv, Epoch: e.Target.Epoch, Target: e.Target.Seq, Cmid: e.Cmid}, &request{kind: wire.TypeRecall, v: v, e: e})
 		case old > 0 && !e.aged && o.now.Sub(e.At) > old:
 			o.c.askApplication(e, nil)
 		default:

@@ -53,10 +53,11 @@ func (c *Client) pushed(s *session, f *wire.Frame) {
 func (c *Client) arrived(v *conversation, epoch int64, e *tidings.Event) {
 	if !v.follow || v.log.epoch != epoch || v.log.cursor+1 != e.Seq && v.unsynced || c.full(v) {
 		c.expect(v, epoch, e.Seq)
-		return
+	} else {
+		v.heard = max(v.heard, e.Seq)
+		c.merged(v, v.log.add(*e))
 	}
-	v.heard = max(v.heard, e.Seq)
-	c.merged(v, v.log.add(*e))
+	c.takeBack(v, epoch, e)
 }
 
 // answered takes a reply.
@@ -78,6 +79,8 @@ func (c *Client) answered(s *session, f *wire.Frame) {
 	switch r.kind {
 	case wire.TypeSend:
 		c.sendAnswered(r, f)
+	case wire.TypeRecall:
+		c.recallAnswered(r, f)
 	case wire.TypeOutcome:
 		c.outcomeAnswered(r, f)
 	case wire.TypeSync:
@@ -96,7 +99,7 @@ func (c *Client) answered(s *session, f *wire.Frame) {
 // release takes a request back: what it was for has to be asked for again.
 func (c *Client) release(r *request) {
 	switch r.kind {
-	case wire.TypeSend:
+	case wire.TypeSend, wire.TypeRecall:
 		r.v.land(r.e)
 	case wire.TypeOutcome:
 		r.v.land(r.e)
@@ -166,6 +169,7 @@ func (c *Client) listed(s *session, f *wire.Frame) {
 		return
 	}
 	for _, l := range f.List {
+		s.listed[l.Conv] = true
 		v := c.conversation(l.Conv)
 		if v.away {
 			c.begin(v)
@@ -173,6 +177,7 @@ func (c *Client) listed(s *session, f *wire.Frame) {
 		c.expect(v, l.Epoch, l.Head)
 		if v.follow && v.log.epoch == l.Epoch {
 			v.acked = max(v.acked, l.Delivered)
+			v.doubt = v.doubt || !v.unsynced && l.Head < v.log.cursor // perhaps it has lost its end
 		}
 		if l.Read > 0 {
 			c.readMoved(v, ReadMoved{l.Conv, l.Epoch, l.Read, l.Unread, l.UnreadMore})
@@ -180,6 +185,26 @@ func (c *Client) listed(s *session, f *wire.Frame) {
 	}
 	if f.More && len(f.List) > 0 {
 		s.listing, s.listFrom = true, f.List[len(f.List)-1].Conv
+		return
+	}
+	c.unlisted(s)
+}
+
+// unlisted looks into what the list, which has everything that the user ever was a member of, does not name: a restore may have lost it.
+func (c *Client) unlisted(s *session) {
+	for conv, v := range c.convs {
+		if !s.listed[conv] && v.follow && !v.unsynced {
+			v.doubt = true
+			c.look(v)
+		}
+	}
+	for _, e := range c.box.recent {
+		if v := c.convs[e.Conv]; !s.listed[e.Conv] && (v == nil || !v.follow) {
+			if v = c.conversation(e.Conv); !v.follow {
+				c.suspect(v, 0)
+			}
+			c.look(v)
+		}
 	}
 }
 
@@ -219,6 +244,9 @@ func (c *Client) syncAnswered(r *request, f *wire.Frame) {
 	}
 	c.settleSuspects(v)
 	c.merged(v, recalled)
+	for i := range f.Events {
+		c.takeBack(v, f.Epoch, &f.Events[i])
+	}
 	if !f.More && v.log.cursor >= v.log.head {
 		v.answer(nil)
 	}

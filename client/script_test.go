@@ -39,6 +39,7 @@ type scenarioEntry struct {
 	Conv, Cmid, Body string
 	AgeMS            int64 `json:"age_ms"`
 	Seq, Epoch       int64
+	Target           int64 // of a recall, with Epoch
 }
 
 // script is one scenario being played.
@@ -110,7 +111,11 @@ func (s *script) prepare(path string, sc scenario) {
 	state := outboxState{User: "u-ana"}
 	for _, e := range sc.Outbox {
 		at := time.Now().Add(-time.Duration(e.AgeMS) * time.Millisecond)
-		state.Waiting = append(state.Waiting, Entry{Message: Message{Conv: e.Conv, Cmid: e.Cmid, Body: e.Body}, At: at})
+		waits := Entry{Message: Message{Conv: e.Conv, Cmid: e.Cmid, Body: e.Body}, At: at}
+		if e.Target > 0 {
+			waits.Target = Position{e.Epoch, e.Target}
+		}
+		state.Waiting = append(state.Waiting, waits)
 	}
 	for _, e := range sc.Sent {
 		state.Sent = append(state.Sent, sentEntry{Entry{Message: Message{Conv: e.Conv, Cmid: e.Cmid, Body: e.Body}, At: time.Now()}, Sent{Seq: e.Seq, Epoch: e.Epoch}})
@@ -177,6 +182,11 @@ func (s *script) step(name, what string, arg object) {
 		_, err := s.client.Send(Message{Conv: text(arg["conv"]), Cmid: text(arg["cmid"]), Body: text(arg["body"]) + strings.Repeat("\x01", number(arg["escapes"]))})
 		if code, _ := arg["code"].(string); string(tidings.ErrorCode(err)) != code {
 			s.t.Fatalf("%s: the send is answered with %v", name, err)
+		}
+	case "recall":
+		_, err := s.client.Recall(Recall{Conv: text(arg["conv"]), Cmid: text(arg["cmid"]), Target: Position{int64(number(arg["epoch"])), int64(number(arg["target"]))}})
+		if code, _ := arg["code"].(string); string(tidings.ErrorCode(err)) != code {
+			s.t.Fatalf("%s: the recall is answered with %v", name, err)
 		}
 	case "resend":
 		s.client.Resend(text(arg["conv"]), text(arg["cmid"]))
@@ -301,9 +311,9 @@ func (s *script) told(u Update) {
 	case Dropped:
 		f = object{"type": "dropped", "conv": u.Conv, "epoch": float64(u.Epoch), "code": string(tidings.ErrorCode(u.Err))}
 	case Ended:
-		f = object{"type": "ended", "cmid": u.Cmid, "seq": float64(u.Sent.Seq), "dup": u.Sent.Dup, "code": string(tidings.ErrorCode(u.Err))}
+		f = object{"type": "ended", "cmid": u.Cmid, "body": u.Body, "target": float64(u.Target.Seq), "seq": float64(u.Sent.Seq), "dup": u.Sent.Dup, "code": string(tidings.ErrorCode(u.Err))}
 	case Asked:
-		f = object{"type": "asked", "cmid": u.Cmid, "code": string(tidings.ErrorCode(u.Err))}
+		f = object{"type": "asked", "cmid": u.Cmid, "target": float64(u.Target.Seq), "code": string(tidings.ErrorCode(u.Err))}
 	case Lost:
 		f = object{"type": "lost", "cmid": u.Cmid, "body": u.Body, "seq": float64(u.Sent.Seq)}
 	case ReadMoved:

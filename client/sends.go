@@ -1,4 +1,4 @@
-// The answers to sends: what ends an entry, what keeps it.
+// The answers to sends: what ends a message, what keeps it.
 
 package client
 
@@ -7,7 +7,7 @@ import (
 	"github.com/tidings-project/tidings/internal/wire"
 )
 
-// final are the refusals that end an entry of the outbox; nothing else does.
+// final are the refusals that end a message in the outbox; nothing else does.
 var final = map[tidings.Code]bool{
 	tidings.OriginalExpired: true, tidings.IdempotencyMismatch: true, tidings.InvalidArgument: true, tidings.TooLarge: true, tidings.NotMember: true,
 }
@@ -76,7 +76,7 @@ func (c *Client) outcomeAnswered(r *request, f *wire.Frame) {
 		c.refuse(v, e, err, false)
 	case gone:
 		c.box.unkeep(e)
-		_ = c.note(line{Op: "end", Conv: e.Conv, Cmid: e.Cmid})
+		_ = c.note(endLine(e))
 		c.tell(Lost{e.Entry, e.sent})
 	default:
 		v.sendAt = c.retryAt(f, v.sendTries)
@@ -91,10 +91,13 @@ func (c *Client) outcomeAnswered(r *request, f *wire.Frame) {
 func (c *Client) finish(v *conversation, e *entry, s Sent, err error) {
 	v.drop(e)
 	e.end(s, err)
-	if err != nil {
+	switch {
+	case e.recall() || err != nil:
 		c.box.forget(e)
-		_ = c.note(line{Op: "end", Conv: e.Conv, Cmid: e.Cmid})
-	} else {
+		_ = c.note(endLine(e))
+	case s.Epoch == v.log.epoch && v.log.recalled(s.Seq):
+		c.empty(e)
+	default:
 		c.box.keep(e)
 		_ = c.note(sentLine(&e.Entry, s))
 		c.expectSent(v, e, s)

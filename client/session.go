@@ -39,15 +39,16 @@ type session struct {
 	patience time.Duration // for the next frame
 
 	pong     bool
-	paused   time.Time // no request before this instant: the server said so
-	listing  bool      // the list of conversations is being asked for
-	listFrom string    // and goes on after this one
-	listAt   time.Time // not before
-	lookAt   time.Time // when to look for requests without an answer
-	drainAt  time.Time // the server stops then
-	refusal  error     // the answer to the hello
-	fatal    bool      // the same would happen again
-	fault    error     // why the client gave the connection up
+	paused   time.Time       // no request before this instant: the server said so
+	listing  bool            // the list of conversations is being asked for
+	listFrom string          // and goes on after this one
+	listAt   time.Time       // not before
+	listed   map[string]bool // what it has named so far
+	lookAt   time.Time       // when to look for requests without an answer
+	drainAt  time.Time       // the server stops then
+	refusal  error           // the answer to the hello
+	fatal    bool            // the same would happen again
+	fault    error           // why the client gave the connection up
 }
 
 // request is what a rid stands for.
@@ -156,7 +157,7 @@ func (c *Client) connect() ending {
 		return ending{err: errors.New("connect: the server does not speak " + wire.Subprotocol)}
 	}
 	conn.SetReadLimit(readLimit)
-	s := &session{conn: conn, cancel: cancel, began: time.Now(), expires: token.Expires, requests: map[string]*request{}, patience: handshakeTimeout, rids: 1}
+	s := &session{conn: conn, cancel: cancel, began: time.Now(), expires: token.Expires, requests: map[string]*request{}, listed: map[string]bool{}, patience: handshakeTimeout, rids: 1}
 	hello := wire.AppendRequest(nil, &wire.Request{T: wire.TypeHello, Rid: helloRid, Token: token.Text, Device: c.cfg.Device, Install: c.cfg.Install, Client: c.cfg.Name})
 	var parts sync.WaitGroup
 	var read error
@@ -199,7 +200,7 @@ func (c *Client) ended(s *session, read, written error) ending {
 	defer c.mu.Unlock()
 	c.session = nil
 	for _, r := range s.requests {
-		if r.kind == wire.TypeSend {
+		if r.kind == wire.TypeSend || r.kind == wire.TypeRecall {
 			r.e.doubted = true
 		}
 		c.release(r)

@@ -48,7 +48,8 @@ type Withheld struct {
 	Why      string
 }
 
-// Recalled is an event that has arrived before and has lost its content since.
+// Recalled is an event that has arrived before and has lost its content since. It is told as long as memory holds the event (Config.Keep);
+// the recall itself arrives, too, as an event whose Target is the seq.
 type Recalled struct {
 	Epoch int64
 	Event tidings.Event
@@ -62,15 +63,15 @@ type Dropped struct {
 	Err   error
 }
 
-// Ended is the final answer to a message of the outbox, also to one of an earlier process: Sent, or the refusal Err.
+// Ended is the final answer to a message or recall of the outbox, also to one of an earlier process: Sent, or the refusal Err.
 type Ended struct {
 	Entry
 	Sent Sent
 	Err  error
 }
 
-// Asked is a message that is not sent until the application calls Resend or Discard: it is so old that the server may have forgotten
-// its Cmid (Err is nil), or it was refused with Err in a way that is not final.
+// Asked is an entry that is not sent until the application calls Resend or Discard: a message so old that the server may have forgotten
+// its Cmid (Err is nil), or what was refused with Err in a way that is not final.
 type Asked struct {
 	Entry
 	Err error
