@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -12,14 +11,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
-	"unicode"
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/client"
-	"github.com/tidings-project/tidings/internal/wire"
 )
 
 type chatCmd struct {
@@ -36,7 +34,7 @@ type chatCmd struct {
 
 // Help stands below the usage.
 func (chatCmd) Help() string {
-	return "Lines are sent as messages; /quit or the end of the input leaves, and //text sends /text. With --outbox what is not sent is kept, and sent once at the next start. A second terminal of the same user needs another --device. Events are printed to the output, the state of the connection and refusals to standard error."
+	return "Lines are sent as messages; /quit or the end of the input leaves, and //text sends /text. /recall takes back your newest message, /recall SEQ any of yours. Messages that are not sent without your word are told, and /resend or /discard decides about them. With --outbox what is not sent is kept, and sent once at the next start. A second terminal of the same user needs another --device. Events are printed to the output, the state of the connection and refusals to standard error."
 }
 
 func (c *chatCmd) Run(e *env) error {
@@ -67,7 +65,7 @@ func (c *chatCmd) Run(e *env) error {
 		defer close(followed)
 		show.fail(c.follow(ctx, conn))
 	}()
-	c.talk(ctx, conn, show)
+	c.talk(ctx, conn, show, followed)
 	c.leave(ctx, conn, show, followed)
 	cancel()
 	<-followed
@@ -81,25 +79,29 @@ func (c *chatCmd) Run(e *env) error {
 	return err
 }
 
-// unsent says of each message that is still in the outbox what is known of it.
+// unsent says of each message and recall that is still in the outbox what is known of it.
 func (c *chatCmd) unsent(show *chatScreen, waiting []client.Entry) error {
 	doubted := 0
 	for _, m := range waiting {
 		if m.InDoubt {
 			doubted++
-			show.note("unknown: %s", printable(m.Body))
+			show.note("unknown: %s", entryText(m))
 		} else {
-			show.note("not sent: %s", printable(m.Body))
+			show.note("not sent: %s", entryText(m))
 		}
+	}
+	what := "message"
+	if slices.ContainsFunc(waiting, func(m client.Entry) bool { return m.Target.Seq > 0 }) {
+		what = "request"
 	}
 	switch n := len(waiting); {
 	case n == 0:
 	case c.Outbox != "":
-		show.note("%s kept in %s, and sent at the next start with it", count(n, "message"), c.Outbox)
+		show.note("%s kept in %s, and sent at the next start with it", count(n, what), c.Outbox)
 	case doubted > 0:
-		return tidings.Errorf(tidings.OutcomeUnknown, "no answer to %s, which may be stored; --outbox FILE would keep what has no answer, and send it once", count(doubted, "message"))
+		return tidings.Errorf(tidings.OutcomeUnknown, "no answer to %s, which may be stored; --outbox FILE would keep what has no answer, and send it once", count(doubted, what))
 	default:
-		return tidings.Errorf(tidings.Unavailable, "not sent: %s; --outbox FILE would keep what is not sent, and send it later", count(n, "message"))
+		return tidings.Errorf(tidings.Unavailable, "not sent: %s; --outbox FILE would keep what is not sent, and send it later", count(n, what))
 	}
 	return nil
 }
@@ -136,7 +138,7 @@ func (c *chatCmd) follow(ctx context.Context, conn *client.Client) error {
 }
 
 // talk sends lines until there are no more.
-func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScreen) {
+func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScreen, followed <-chan struct{}) {
 	in := c.in
 	if in == nil {
 		in = os.Stdin
@@ -159,6 +161,7 @@ func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScree
 			}
 		}
 	}()
+	var last *client.Pending // the newest message of these lines
 	for {
 		select {
 		case <-ctx.Done():
@@ -169,17 +172,84 @@ func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScree
 			}
 			if strings.HasPrefix(line, "/") {
 				if line = line[1:]; !strings.HasPrefix(line, "/") {
-					show.note("not sent: there is /quit; //text sends /text")
+					c.command(ctx, conn, show, followed, last, strings.Fields(line))
 					continue
 				}
 			}
-			if _, err := conn.Send(client.Message{Conv: c.Conv, Body: line}); err != nil {
+			sent, err := conn.Send(client.Message{Conv: c.Conv, Body: line})
+			if err != nil {
 				show.note("not sent: %v", err)
-			} else if s := conn.State(); s.State != client.Online {
-				show.note("%s; waiting to be sent: %d", cmp.Or(string(s.State), "connecting"), len(conn.Waiting()))
+				continue
 			}
+			last = sent
+			show.offline()
 		}
 	}
+}
+
+// command does what a line says that begins with a slash.
+func (c *chatCmd) command(ctx context.Context, conn *client.Client, show *chatScreen, followed <-chan struct{}, last *client.Pending, words []string) {
+	switch {
+	case len(words) == 0 || len(words) > 2 || len(words) == 2 && words[0] != "recall":
+	case words[0] == "recall":
+		if err := c.recall(ctx, conn, show, followed, last, words[1:]); err != nil {
+			show.note("not recalled: %v", err)
+		}
+		return
+	case words[0] == "resend":
+		for _, e := range show.takeAsked() {
+			conn.Resend(e.Conv, e.Cmid)
+		}
+		return
+	case words[0] == "discard":
+		for _, e := range show.takeAsked() {
+			if err := conn.Discard(e.Conv, e.Cmid); err != nil {
+				show.note("not discarded: %v", err)
+			}
+		}
+		return
+	}
+	show.note("not sent: there is /recall or /recall SEQ, /resend, /discard, /quit; //text sends /text")
+}
+
+// recall takes back the message at the seq that is given, or one's newest one.
+func (c *chatCmd) recall(ctx context.Context, conn *client.Client, show *chatScreen, followed <-chan struct{}, last *client.Pending, words []string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	select {
+	case <-followed:
+	case <-ctx.Done():
+		return errors.New("the conversation is not here yet")
+	}
+	_, upTo := conn.Events(c.Conv, 0, 0)
+	show.wait(ctx, upTo.Seq)
+	var target client.Position
+	if len(words) > 0 {
+		seq, err := strconv.ParseInt(words[0], 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s is no seq", words[0])
+		}
+		target.Seq = seq
+	} else {
+		if last != nil {
+			switch sent, err := last.Wait(ctx); {
+			case tidings.ErrorCode(err) == tidings.OutcomeUnknown:
+				return errors.New("your last message has no answer yet")
+			case err != nil:
+				return errors.New("your last message was not sent; /recall SEQ takes an earlier one")
+			default:
+				show.mine(client.Position{Epoch: sent.Epoch, Seq: sent.Seq})
+			}
+		}
+		if target = show.takeMine(); target.Seq == 0 {
+			return errors.New("none of your messages is shown here; /recall SEQ takes any")
+		}
+	}
+	if _, err := conn.Recall(client.Recall{Conv: c.Conv, Target: target}); err != nil {
+		return err
+	}
+	show.offline()
+	return nil
 }
 
 // leave waits a while until everything is sent, and shown.
@@ -194,172 +264,4 @@ func (c *chatCmd) leave(ctx context.Context, conn *client.Client, show *chatScre
 		_, upTo := conn.Events(c.Conv, 0, 0)
 		show.wait(ctx, upTo.Seq)
 	}
-}
-
-// chatScreen prints what the client tells.
-type chatScreen struct {
-	env  *env
-	conv string
-	out  sync.Mutex // lines come from the client and from the keyboard
-
-	mu     sync.Mutex
-	conn   *client.Client // nil: not yet
-	cancel func()
-	err    error         // why it is over
-	seen   int64         // everything up to it was printed
-	moved  chan struct{} // closed when seen has grown
-}
-
-// wait waits until everything up to seq was printed.
-func (s *chatScreen) wait(ctx context.Context, seq int64) {
-	for {
-		s.mu.Lock()
-		seen, moved := s.seen, s.moved
-		s.mu.Unlock()
-		if seen >= seq {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-moved:
-		}
-	}
-}
-
-// printed notes that everything up to seq was printed, and marks it as read.
-func (s *chatScreen) printed(seq int64) {
-	s.mu.Lock()
-	s.seen = seq
-	close(s.moved)
-	s.moved = make(chan struct{})
-	conn := s.conn
-	s.mu.Unlock()
-	if conn != nil {
-		conn.MarkRead(s.conv, seq)
-	}
-}
-
-func (s *chatScreen) ready(conn *client.Client, cancel func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conn, s.cancel = conn, cancel
-	if s.err != nil {
-		cancel()
-	}
-}
-
-// fail ends the command, unless it was about to end.
-func (s *chatScreen) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil || s.err != nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	s.err = err
-	if s.cancel != nil {
-		s.cancel()
-	}
-}
-
-func (s *chatScreen) failure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-func (s *chatScreen) waiting() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn == nil {
-		return 0
-	}
-	return len(s.conn.Waiting())
-}
-
-func (s *chatScreen) note(format string, args ...any) {
-	s.out.Lock()
-	defer s.out.Unlock()
-	fmt.Fprintf(s.env.stderr, "("+format+")\n", args...)
-}
-
-func (s *chatScreen) update(u client.Update) {
-	switch u := u.(type) {
-	case client.Connection:
-		s.connection(u)
-	case client.Arrived:
-		s.event(&u.Event)
-		s.printed(u.Event.Seq)
-	case client.Recalled:
-		s.event(&u.Event)
-	case client.Withheld:
-		if u.Why == "trimmed" {
-			s.note("%d to %d are no longer kept", u.From, u.To)
-		}
-		s.printed(u.To)
-	case client.Dropped:
-		if u.Err != nil {
-			s.fail(u.Err)
-		} else {
-			s.note("the conversation was restored from a backup; it is shown anew")
-		}
-	case client.Ended:
-		switch {
-		case tidings.ErrorCode(u.Err) == tidings.NotMember: // then there is no more to say
-			s.note("not sent: %s", printable(u.Body))
-			s.fail(u.Err)
-		case u.Err != nil:
-			s.note("not sent: %s: %v", printable(u.Body), u.Err)
-		}
-	case client.Asked:
-		s.note("not sent, and kept: %s: %v", printable(u.Body), u.Err)
-	case client.Lost:
-		s.note("lost by a restore, send it again if it still matters: %s", printable(u.Body))
-	}
-}
-
-func (s *chatScreen) connection(u client.Connection) {
-	switch n := s.waiting(); {
-	case u.State == client.Stopped && u.Code == wire.CloseReplaced:
-		s.fail(fmt.Errorf("%w: for a second terminal give --device another name", u.Err))
-	case u.State == client.Stopped && u.Err != nil:
-		s.fail(u.Err)
-	case u.State == client.Offline:
-		s.note("offline: %v; again in %v", u.Err, u.Retry.Round(100*time.Millisecond))
-	case u.State == client.Online && n > 0:
-		s.note("online, sending %d", n)
-	case u.State == client.Online:
-		s.note("online")
-	}
-}
-
-func (s *chatScreen) event(e *tidings.Event) {
-	s.out.Lock()
-	defer s.out.Unlock()
-	switch {
-	case e.Kind == tidings.KindMsg && e.Recalled:
-		fmt.Fprintf(s.env.stdout, "%d %s recalled this message\n", e.Seq, e.Sender)
-	case e.Kind == tidings.KindMsg && e.Body != nil:
-		fmt.Fprintf(s.env.stdout, "%d %s: %s\n", e.Seq, e.Sender, printable(*e.Body))
-	case e.Kind == tidings.KindJoin:
-		fmt.Fprintf(s.env.stdout, "%d %s joined\n", e.Seq, e.Sender)
-	case e.Kind == tidings.KindLeave:
-		fmt.Fprintf(s.env.stdout, "%d %s left\n", e.Seq, e.Sender)
-	}
-}
-
-// printable keeps what others wrote from commanding the terminal: lines are indented, other control characters replaced.
-func printable(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '\n':
-			b.WriteString("\n    ")
-		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
-			b.WriteRune(unicode.ReplacementChar)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }

@@ -29,7 +29,7 @@ func chatGateway(t *testing.T) (url string) {
 	if err := st.EnsureLineage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.CreateConversation(t.Context(), store.Conversation{Conv: "c-g", Members: []string{"u-ana", "u-ben"}}); err != nil {
+	if _, err := st.CreateConversation(t.Context(), store.Conversation{Conv: "c-g", RecallWindow: time.Minute, Members: []string{"u-ana", "u-ben"}}); err != nil {
 		t.Fatal(err)
 	}
 	verifier, err := token.New(token.Config{HS256Secret: []byte(chatSecret), Audience: "tidings"})
@@ -86,7 +86,29 @@ func TestChatFromAScript(t *testing.T) {
 		t.Fatalf("a stranger is told %v; %s", err, notes)
 	}
 	out, notes, err = chat(t, url, "u-ben", "c-g", "/help\n//quit\n")
-	if err != nil || !strings.Contains(out, "6 u-ben: /quit\n") || strings.Contains(out, "help") || !strings.Contains(notes, "there is /quit; //text sends /text") {
+	if err != nil || !strings.Contains(out, "6 u-ben: /quit\n") || strings.Contains(out, "help") || !strings.Contains(notes, "/discard, /quit; //text sends /text") {
+		t.Fatalf("%v; %s%s", err, out, notes)
+	}
+}
+
+func TestChatRecalls(t *testing.T) {
+	url := chatGateway(t)
+	out, notes, err := chat(t, url, "u-ana", "c-g", "/recall\none\ntwo\nthree\n/recall\n/recall\n/recall x\n/recall 1\n/recall 99\n")
+	if err != nil || strings.Contains(out, "three") && !strings.Contains(out, "5 u-ana recalled this message\n") {
+		t.Fatalf("%v; %s%s", err, out, notes)
+	}
+	for _, want := range []string{"(not recalled: none of your messages is shown here; /recall SEQ takes any)", "(5 is recalled)", "(4 is recalled)",
+		"(not recalled: x is no seq)", "(not recalled: 1: ", "(not recalled: 99: "} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("it does not say %s:\n%s", want, notes)
+		}
+	}
+	out, notes, err = chat(t, url, "u-ben", "c-g", "/recall 3\n")
+	if err != nil || !strings.Contains(out, "3 u-ana: one\n4 u-ana recalled this message\n5 u-ana recalled this message\n") || !strings.Contains(notes, "(not recalled: 3: ") {
+		t.Fatalf("%v; %s%s", err, out, notes)
+	}
+	out, notes, err = chat(t, url, "u-ana", "c-g", "/recall\n") // of an earlier run
+	if err != nil || !strings.Contains(notes, "(3 is recalled)") {
 		t.Fatalf("%v; %s%s", err, out, notes)
 	}
 }

@@ -1,9 +1,10 @@
-// Commands that work on the database itself: the connection flag, migrate, recover, purge.
+// Commands that work on the database itself: the connection flag, migrate, purge.
 
 package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,85 +57,53 @@ func (c *migrateCmd) Run(e *env) error {
 	return nil
 }
 
-type recoverCmd struct {
-	database
-	asJSON
-	StoppedAt time.Time `format:"2006-01-02T15:04:05Z07:00" help:"When the last worker stopped. Default: now."`
-	LostSince time.Time `format:"2006-01-02T15:04:05Z07:00" help:"The newest instant that the restored copy holds. Default: unknown."`
-	Lossless  bool      `help:"Nothing was lost: only record the database as it is, after a planned switch or an upgrade."`
-}
-
-// Run makes a restored database fit to send from. No worker may run meanwhile.
-func (c *recoverCmd) Run(e *env) error {
-	s, close, err := c.open(e)
-	if err != nil {
-		return err
-	}
-	defer close()
-	others, err := s.Others(e.ctx)
-	if err != nil {
-		return err
-	}
-	if others.Sessions+others.Leases > 0 {
-		fmt.Fprintf(e.stderr, "warning: no worker may run during a recovery; connected to this database: %s of tidings; held under a lease that is not over: %s\n",
-			count(others.Sessions, "other session"), count(others.Leases, "task"))
-	}
-	options := store.RecoverOptions{Lossless: c.Lossless}
-	if !c.StoppedAt.IsZero() {
-		options.StoppedAt = &c.StoppedAt
-	}
-	if !c.LostSince.IsZero() {
-		options.LostSince = &c.LostSince
-	}
-	report, err := s.Recover(e.ctx, options)
-	if err != nil {
-		return err
-	}
-	return c.print(e, report, func() {
-		fmt.Fprintf(e.stdout, "in doubt now: %s that a worker held, %d that were scheduled, %d of which had been in doubt before\n",
-			count(report.Sending, "task"), report.Pending+report.Unknown, report.Unknown)
-		fmt.Fprintf(e.stdout, "generation %d on system %s, timeline %d\n", report.Generation, report.Lineage.SystemIdentifier, report.Lineage.Timeline)
-	})
-}
-
 type purgeCmd struct {
 	database
 	asJSON
-	PurgeAfter  time.Duration `default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. 0: none."`
-	ForgetAfter time.Duration `default:"8760h" help:"How long after that the key is kept. Later the same key makes a new notification. 0: for ever."`
-	ReceiptsFor time.Duration `default:"168h" help:"How long receipts are kept. 0: for ever."`
+	PurgeAfter    time.Duration `default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. 0: none."`
+	ForgetAfter   time.Duration `default:"8760h" help:"How long after that the key is kept. Later the same key makes a new notification. 0: for ever."`
+	ReceiptsFor   time.Duration `default:"168h" help:"How long receipts are kept. 0: for ever."`
+	TombstonesFor time.Duration `env:"TIDINGS_TOMBSTONES_FOR" default:"720h" help:"How long the key of a purged message is kept: the setting of the servers. Later a repetition is a new message. 0: for ever."`
 }
 
 const purgeSize = 1000
 
+// Run purges notifications by the flags, and conversations by the retention that each of them has.
 func (c *purgeCmd) Run(e *env) error {
+	if c.TombstonesFor != 0 && c.TombstonesFor < server.LeastTombstones {
+		return fmt.Errorf("%w: tombstones-for must be 0 or at least %v", server.ErrConfig, server.LeastTombstones)
+	}
 	s, close, err := c.open(e)
 	if err != nil {
 		return err
 	}
 	defer close()
-	done := map[string]int{"purged": 0, "forgotten": 0, "receipts": 0}
-	for more := c.PurgeAfter > 0; more; {
-		var n int
-		n, more, err = s.Purge(e.ctx, c.PurgeAfter, purgeSize)
-		if done["purged"] += n; err != nil {
-			return err
+	done := map[string]int{}
+	steps := func(name string, age time.Duration, do func() (int, bool, error)) {
+		done[name] = 0
+		for more := age > 0; more && err == nil; {
+			var n int
+			n, more, err = do()
+			done[name] += n
 		}
 	}
-	for more := c.ForgetAfter > 0; more; {
-		var n int
-		n, more, err = s.DeleteTombstones(e.ctx, c.ForgetAfter, purgeSize)
-		if done["forgotten"] += n; err != nil {
-			return err
-		}
+	steps("purged", c.PurgeAfter, func() (int, bool, error) { return s.Purge(e.ctx, c.PurgeAfter, purgeSize) })
+	steps("forgotten", c.ForgetAfter, func() (int, bool, error) { return s.DeleteTombstones(e.ctx, c.ForgetAfter, purgeSize) })
+	steps("receipts", c.ReceiptsFor, func() (int, bool, error) {
+		n, err := s.PurgeReceipts(e.ctx, c.ReceiptsFor)
+		return n, false, err
+	})
+	var logs store.PurgedLogs
+	if err == nil {
+		logs, err = s.PurgeLogs(e.ctx)
 	}
-	if c.ReceiptsFor > 0 {
-		if done["receipts"], err = s.PurgeReceipts(e.ctx, c.ReceiptsFor); err != nil {
-			return err
-		}
-	}
-	return c.print(e, done, func() {
+	steps("message_keys_forgotten", c.TombstonesFor, func() (int, bool, error) { return s.ForgetMessages(e.ctx, c.TombstonesFor, purgeSize) })
+	done["conversations"], done["events"], done["message_keys_kept"] = logs.Conversations, logs.Events, logs.Tombstones
+	printed := c.print(e, done, func() {
 		fmt.Fprintf(e.stdout, "%s emptied, %s forgotten, %s deleted\n",
 			count(done["purged"], "notification"), count(done["forgotten"], "key"), count(done["receipts"], "receipt"))
+		fmt.Fprintf(e.stdout, "%s of %s purged, %s kept of them; %s forgotten\n", count(logs.Events, "event"), count(logs.Conversations, "conversation"),
+			count(logs.Tombstones, "key"), count(done["message_keys_forgotten"], "older key"))
 	})
+	return errors.Join(err, printed)
 }

@@ -93,7 +93,7 @@ func (demoCmd) Run(e *env) (err error) {
 		fmt.Fprintf(e.stdout, "\n%s\n", strings.Join(wrong, "\n"))
 		return errNo
 	}
-	fmt.Fprintf(e.stdout, "\n%d scenes ended as they should, and verify finds no violated promise in the tables of notifications (those of conversations it does not look at). It took %v.\n",
+	fmt.Fprintf(e.stdout, "\n%d scenes ended as they should, and verify finds no violated promise in the tables. It took %v.\n",
 		len(scenes)+len(chatScenes), time.Since(began).Round(time.Second))
 	return nil
 }

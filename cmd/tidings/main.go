@@ -40,9 +40,12 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Play what happens when a provider's answer is lost, a worker is killed, people chat over a bad network, and more; prints what the tables say."`
 	Config  configCmd  `cmd:"" help:"Print every setting as Markdown."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this release's schema."`
-	Recover recoverCmd `cmd:"" help:"After a restore: put what may have been sent in the lost time in doubt."`
-	Purge   purgeCmd   `cmd:"" help:"Empty settled notifications, and forget those that were emptied long ago."`
-	Verify  verifyCmd  `cmd:"" help:"Look in the tables for violated promises of notifications; conversations are not looked at."`
+	Backup  backupCmd  `cmd:"" help:"Dump the database into a file, with a manifest of what is in it."`
+	Restore restoreCmd `cmd:"" help:"Put a backup into an empty database, compare it with its manifest and verify it."`
+	Recover recoverCmd `cmd:"" help:"After a restore, before anything is started: new epochs, doubts about what may have been sent, and what was taken back is taken back again."`
+	Erase   eraseCmd   `cmd:"" help:"Take back what a person has written and where they are reached."`
+	Purge   purgeCmd   `cmd:"" help:"Empty settled notifications, purge events whose retention is over, and forget what was kept of both long enough."`
+	Verify  verifyCmd  `cmd:"" help:"Look in the tables for violated promises of conversations and notifications."`
 	Key     keyCmd     `cmd:"" help:"API keys."`
 	Token   tokenCmd   `cmd:"" help:"Users' tokens."`
 	Chat    chatCmd    `cmd:"" help:"Talk in a conversation on the terminal."`

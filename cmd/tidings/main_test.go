@@ -115,6 +115,17 @@ func (p *program) says(words ...string) string {
 	return text
 }
 
+// line waits until a line of the output holds the words, and returns it.
+func (p *program) line(words string) string {
+	p.t.Helper()
+	for line := range strings.Lines(p.says(words)) {
+		if strings.Contains(line, words) {
+			return line
+		}
+	}
+	return "" // never: it says them
+}
+
 // marked are the processes that carry the program's mark: itself, and whatever it started.
 func (p *program) marked() (pids []string) {
 	p.t.Helper()

@@ -99,6 +99,9 @@ func (c *notifyShowCmd) Run(e *env) error {
 		if n.CancelledAt != nil {
 			times += ", cancelled " + when(*n.CancelledAt)
 		}
+		if n.ErasedAt != nil {
+			times += ", erased " + when(*n.ErasedAt)
+		}
 		if n.PurgedAt != nil {
 			times += ", purged " + when(*n.PurgedAt)
 		}

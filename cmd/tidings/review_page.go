@@ -30,6 +30,9 @@ func printReview(w io.Writer, t api.Review) {
 		if t.CancelledAt != nil {
 			line("cancelled", when(*t.CancelledAt))
 		}
+		if t.ErasedAt != nil {
+			line("erased", when(*t.ErasedAt))
+		}
 		line("unknown", t.Unknown)
 		line("the provider", promises(t))
 		line("attempt count", fmt.Sprint(t.AttemptCount))

@@ -13,7 +13,8 @@ type verifyCmd struct {
 	asJSON
 }
 
-// Run asks the stored rows of notifications. A violated promise is the exit code 1; a finding that breaks no promise is only shown.
+// Run asks the stored rows of conversations and notifications. A violated promise is the exit code 1; a finding that breaks no promise
+// is only shown.
 func (c *verifyCmd) Run(e *env) error {
 	s, close, err := c.open(e)
 	if err != nil {
@@ -24,37 +25,57 @@ func (c *verifyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	violated, examined := 0, 0
-	for _, f := range findings {
-		examined += f.Examined
-		if f.Promise != "" && f.Violations > 0 {
-			violated++
-		}
-	}
+	violated := violations(findings)
 	err = c.print(e, map[string]any{"findings": findings, "unshown": store.Unshown, "violated": violated}, func() {
-		table(e.stdout, func(row func(...any)) {
-			row("", "PROMISE", "EXAMINED", "VIOLATIONS", "")
-			for _, f := range findings {
-				row(verdict(f), f.Promise, f.Examined, f.Violations, f.Title+sample(f))
-			}
-		})
+		showFindings(e, findings)
 		fmt.Fprintln(e.stdout, "\nWhat rows cannot show:")
 		for _, line := range store.Unshown {
 			fmt.Fprintln(e.stdout, "  "+line)
 		}
-		switch {
-		case violated > 0:
-			fmt.Fprintf(e.stdout, "\n%d of %d questions found a violated promise of notifications. Conversations are not looked at.\n", violated, len(findings))
-		case examined == 0:
-			fmt.Fprintln(e.stdout, "\nThere are no notifications, so nothing was shown. Conversations are not looked at.")
-		default:
-			fmt.Fprintln(e.stdout, "\nNo promise of notifications is violated. Conversations are not looked at.")
-		}
+		fmt.Fprintln(e.stdout, "\n"+verified(findings))
 	})
 	if err == nil && violated > 0 {
 		return errNo
 	}
 	return err
+}
+
+// violations is how many questions found a violated promise.
+func violations(findings []store.Finding) (n int) {
+	for _, f := range findings {
+		if f.Promise != "" && f.Violations > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func showFindings(e *env, findings []store.Finding) {
+	table(e.stdout, func(row func(...any)) {
+		row("", "PROMISE", "EXAMINED", "VIOLATIONS", "")
+		for _, f := range findings {
+			row(verdict(f), f.Promise, f.Examined, f.Violations, f.Title+sample(f))
+		}
+	})
+}
+
+// verified says in a sentence what came out.
+func verified(findings []store.Finding) string {
+	idle := 0
+	for _, f := range findings {
+		if f.Examined == 0 {
+			idle++
+		}
+	}
+	switch n := violations(findings); {
+	case n > 0:
+		return fmt.Sprintf("%d of %d questions found a violated promise.", n, len(findings))
+	case idle == len(findings):
+		return "There are neither conversations nor notifications, so nothing was shown."
+	case idle > 0:
+		return fmt.Sprintf("No promise is violated, as far as rows can show it. %d of %d questions examined nothing, and so show nothing.", idle, len(findings))
+	}
+	return "No promise is violated, as far as rows can show it."
 }
 
 func verdict(f store.Finding) string {

@@ -33,6 +33,9 @@ type Options struct {
 
 	// Settings go to postgresql.conf, after and therefore over the settings that localpg makes.
 	Settings map[string]string
+
+	// Archive has the server archive its WAL beside its data, for RestoreTo.
+	Archive bool
 }
 
 // Server is a running PostgreSQL server, or one that was stopped and can be started again with Restart.
@@ -72,12 +75,23 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{account: a, place: p, settings: settings, port: o.Port}
-	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(err, p.close())
+	return begin(ctx, &Server{account: a, place: p, settings: settings, port: o.Port}, o)
+}
+
+// begin starts a server for the first time in its place, which it closes if that fails.
+func begin(ctx context.Context, s *Server, o Options) (*Server, error) {
+	var err error
+	if o.Archive {
+		err = s.archive()
 	}
-	if err := s.launch(ctx, o.Port != 0, false); err != nil {
-		return nil, errors.Join(err, p.close())
+	if err == nil {
+		err = s.prepare(ctx)
+	}
+	if err == nil {
+		err = s.launch(ctx, o.Port != 0, false)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.place.close())
 	}
 	return s, nil
 }
