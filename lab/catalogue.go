@@ -7,7 +7,7 @@ import "slices"
 // Catalogue names every check there is, in the order of the report. A check that stands here and never ran is NOT_RUN
 // in the report; a check that does not stand here cannot be registered. Ids are stable: cards, evidence and reports
 // refer to them.
-var Catalogue = slices.Concat(conversationChecks, lifetimeChecks, notificationChecks)
+var Catalogue = slices.Concat(conversationChecks, lifetimeChecks, notificationChecks, notRunChecks)
 
 var notificationChecks = []Check{
 	{ID: "33-N1", Kind: Normal, Level: RealComponent, Promise: "P1", Needs: []Need{NeedOverlap},

@@ -34,7 +34,8 @@ type attempt struct {
 	frame                 frame
 }
 
-// frameAttempts are every request about a conversation, without the conversation. seq is the secret's.
+// frameAttempts are every request about a conversation, without the conversation. seq is the secret's; behind it stand two more, to be
+// recalled.
 func frameAttempts(seq int64) map[string]attempt {
 	return map[string]attempt{
 		"send":               {"sent", "NOT_MEMBER", "NOT_MEMBER", frame{"t": "send", "cmid": "x", "body": "x"}},
@@ -51,7 +52,10 @@ func frameAttempts(seq int64) map[string]attempt {
 		"read":               {"read", "CURSOR_AHEAD", "NOT_MEMBER", frame{"t": "read", "seq": seq}},
 		"read, old epoch":    {"EPOCH_CHANGED", "EPOCH_CHANGED", "NOT_MEMBER", frame{"t": "read", "seq": seq, "epoch": 7}},
 		"outcome":            {"outcome", "outcome", "NOT_MEMBER", frame{"t": "outcome", "cmid": "m-secret"}},
-		"recall":             {"INVALID_ARGUMENT", "INVALID_ARGUMENT", "INVALID_ARGUMENT", frame{"t": "recall", "cmid": "r", "target": seq, "epoch": 0}},
+		"recall":             {"recalled", "NOT_MEMBER", "NOT_MEMBER", frame{"t": "recall", "cmid": "r", "target": seq + 1}},
+		"recall, old epoch":  {"EPOCH_CHANGED", "EPOCH_CHANGED", "NOT_MEMBER", frame{"t": "recall", "cmid": "r-0", "target": seq, "epoch": 7}},
+		"recall, ahead":      {"NOT_FOUND", "NOT_MEMBER", "NOT_MEMBER", frame{"t": "recall", "cmid": "r-0", "target": farAhead}},
+		"recall of a join":   {"INVALID_ARGUMENT", "NOT_MEMBER", "NOT_MEMBER", frame{"t": "recall", "cmid": "r-0", "target": 1}},
 	}
 }
 
@@ -66,9 +70,11 @@ func routeAttempts(seq int64) map[string]routeAttempt {
 	const conv = "/v1/conversations/{conv}"
 	return map[string]routeAttempt{
 		"create-conversation": {http.MethodPut, conv, 403, 403, 403, frame{"members": []string{"eve"}}},
+		"change-conversation": {http.MethodPatch, conv, 403, 403, 403, frame{"retention_ms": 1}},
 		"join-conversation":   {http.MethodPut, conv + "/members/eve", 403, 403, 403, nil},
 		"leave-conversation":  {http.MethodDelete, conv + "/members/ana", 403, 403, 403, nil},
 		"send-message":        {http.MethodPut, conv + "/messages/y", 201, 403, 403, frame{"body": "y"}},
+		"recall-message":      {http.MethodPost, conv + "/recalls", 201, 403, 403, frame{"cmid": "r-http", "target": seq + 2}},
 		"get-outcome":         {http.MethodGet, conv + "/messages/m-secret", 200, 200, 403, nil},
 		"sync-events":         {http.MethodGet, conv + "/events?after=0", 200, 200, 403, nil},
 		"fetch-event":         {http.MethodGet, conv + fmt.Sprint("/events/", seq), 200, 403, 403, nil},
@@ -93,11 +99,15 @@ func accessMatrix(t *lab.T) {
 	left := n.leave("c-1", "cid")
 	ana := n.device("ana", "ana-1")
 	s := &accessScene{chat: c, n: n, left: left, seq: ana.say("c-1", "m-secret", secret)}
+	for i := range int64(2) {
+		c.Equal("the seq of a message to be recalled", s.seq+1+i, ana.say("c-1", fmt.Sprint("m-", i), secret))
+	}
 	s.frames(ana, n.device("cid", "cid-1"), n.device("eve", "eve-1"))
 	s.routes()
 
 	dan := n.device("dan", "dan-1")
 	c.Equal("another member asks for the sender's cmid", "no", dan.ask(frame{"t": "outcome", "conv": "c-1", "cmid": "m-secret"}).str("stored"))
+	c.Equal("another member recalls", "NOT_SENDER", dan.ask(frame{"t": "recall", "conv": "c-1", "cmid": "r", "target": s.seq}).code())
 	forged := dan.ask(frame{"t": "send", "conv": "c-1", "cmid": "z", "body": "z", "sender": "ana", "user": "ana"})
 	c.Equal("a member who writes another sender into a frame is the sender", []int64{forged.num("seq")}, c.seqs("c-1", "dan", "z"))
 	strangers := `SELECT count(*) FROM tidings.%s WHERE user_id = 'eve' OR user_id = 'cid' AND seq > $1`

@@ -53,6 +53,8 @@ func (h *httpScene) input(parked string) {
 		{"create-conversation", "", "/v1/conversations/%00", "", "INVALID_ARGUMENT"},
 		{"create-conversation", "", "", `{"members":["ben"]}`, "CONFLICT"},
 		{"create-conversation", "", "", `{"members":["ana","ben"],"recall_window_ms":1}`, "CONFLICT"},
+		{"change-conversation", "", "", `{"retention_ms":0}`, "INVALID_ARGUMENT"},
+		{"change-conversation", "", "/v1/conversations/c-absent", "", "NOT_FOUND"},
 		{"join-conversation", "", conv + "/members/a%20b", "", "INVALID_ARGUMENT"},
 		{"join-conversation", "", "/v1/conversations/c-absent/members/ana", "", "NOT_FOUND"},
 		{"leave-conversation", "", conv + "/members/a%20b", "", "INVALID_ARGUMENT"},
@@ -64,20 +66,28 @@ func (h *httpScene) input(parked string) {
 		{"send-message", "", "", `{"body":"two"}`, "IDEMPOTENCY_MISMATCH"},
 		{"send-message", "", conv + "/messages/m-0", "", "ORIGINAL_EXPIRED"},
 		{"send-message", "", "", `{"body":"` + long + `"}`, "TOO_LARGE"},
+		{"recall-message", "", "", `{"cmid":"r","target":0}`, "INVALID_ARGUMENT"},
+		{"recall-message", "", "", `{"cmid":"r-1","target":7}`, "IDEMPOTENCY_MISMATCH"},
+		{"recall-message", "", "", `{"cmid":"r","target":7,"epoch":7}`, "EPOCH_CHANGED"},
+		{"recall-message", "cid", "", `{"cmid":"r","target":4}`, "NOT_MEMBER"},
+		{"recall-message", "", "", `{"cmid":"r","target":9}`, "NOT_FOUND"},
+		{"recall-message", "ben", "", `{"cmid":"r","target":7}`, "NOT_SENDER"},
+		{"recall-message", "", "", `{"cmid":"r","target":4}`, "ALREADY_RECALLED"},
+		{"recall-message", "", "", `{"cmid":"r","target":3}`, "RECALL_WINDOW_EXPIRED"},
 		{"get-outcome", "", conv + "/messages/a%20b", "", "INVALID_ARGUMENT"},
 		{"sync-events", "", conv + "/events?after=-1", "", "INVALID_ARGUMENT"},
-		{"sync-events", "", conv + "/events?after=8", "", "CURSOR_AHEAD"},
+		{"sync-events", "", conv + "/events?after=9", "", "CURSOR_AHEAD"},
 		{"sync-events", "cid", conv + "/events?after=7", "", "CURSOR_AHEAD"},
 		{"sync-events", "", conv + "/events?after=8&epoch=7", "", "EPOCH_CHANGED"},
 		{"fetch-event", "", conv + "/events/0", "", "INVALID_ARGUMENT"},
-		{"fetch-event", "", conv + "/events/8", "", "NOT_FOUND"},
+		{"fetch-event", "", conv + "/events/9", "", "NOT_FOUND"},
 		{"fetch-event", "", conv + "/events/3?epoch=7", "", "EPOCH_CHANGED"},
 		{"fetch-event", "cid", "", "", "NOT_MEMBER"},
 		{"put-delivered", "", "", `{"seq":1,"device":"d-1"}`, "INVALID_ARGUMENT"},
 		{"put-delivered", "", "", `{"seq":1,"device":"d-1","install":"i-2","epoch":7}`, "EPOCH_CHANGED"},
 		{"put-delivered", "", "", `{"seq":1,"device":"d-1","install":"i-1"}`, "INSTALL_REPLACED"},
 		{"put-read", "", "", `{"seq":0}`, "INVALID_ARGUMENT"},
-		{"put-read", "", "", `{"seq":8}`, "CURSOR_AHEAD"},
+		{"put-read", "", "", `{"seq":9}`, "CURSOR_AHEAD"},
 		{"put-read", "", "", `{"seq":8,"epoch":7}`, "EPOCH_CHANGED"},
 		{"notify", "", "", `{"user":"ana","event_key":"e-1","body":"hello"}`, "INVALID_ARGUMENT"},
 		{"notify", "", "", `{"user":"ana","event_key":"e-purged","body":"hello","ttl_s":3600}`, "ORIGINAL_EXPIRED"},
@@ -126,6 +136,13 @@ func (h *httpScene) input(parked string) {
 			h.Errorf("%s, %s: where the log is now is told wrongly: %s", t.op, what, a.raw)
 		}
 	}
+}
+
+// ofNoMessage recalls a join.
+func (h *httpScene) ofNoMessage() {
+	x := h.of("recall-message")
+	x.body = `{"cmid":"r","target":1}`
+	h.refused(x, noMessage, "INVALID_ARGUMENT", h.call(x))
 }
 
 // rateLimited has requests stand at the node until it takes no more: they announce a body and do not send it.
@@ -181,6 +198,7 @@ func (h *httpScene) lostCommits() {
 		var again []httpCall
 		for _, t := range []struct{ op, path, body string }{
 			{"create-conversation", "/v1/conversations/c-new", ""},
+			{"change-conversation", "", ""},
 			{"join-conversation", "/v1/conversations/c-g/members/dan", ""},
 			{"leave-conversation", "/v1/conversations/c-g/members/ben", ""},
 			{"send-message", "/v1/conversations/c-g/messages/m-new", ""},
@@ -196,6 +214,13 @@ func (h *httpScene) lostCommits() {
 			}
 			h.refused(x, "a lost commit", "OUTCOME_UNKNOWN", h.call(x))
 			again = append(again, x)
+		}
+		recall := h.of("recall-message")
+		recall.body = `{"cmid":"r-new","target":7}`
+		if a := h.call(recall); i == 0 {
+			h.refused(recall, "a lost commit", "OUTCOME_UNKNOWN", a)
+		} else { // the node has looked once more, in a transaction whose commit came without a warning
+			h.Equal("recall-message with a warning: status, dup", []any{http.StatusOK, true}, []any{a.status, a.body.flag("dup")})
 		}
 		for _, table := range tables {
 			h.exec(`DROP TRIGGER lose_commit ON tidings.` + table)

@@ -26,24 +26,30 @@ var httpContract = map[string]struct {
 	status        int
 	retry, stored string
 }{
-	"INVALID_ARGUMENT":     {400, "no", "unchanged"},
-	"UNAUTHENTICATED":      {401, "auth", "unchanged"},
-	"FORBIDDEN":            {403, "auth", "unchanged"},
-	"NOT_MEMBER":           {403, "no", "no"},
-	"NOT_FOUND":            {404, "no", "unchanged"}, // in a conversation, whose log is asked: no
-	"CONFLICT":             {409, "no", "unchanged"},
-	"ALREADY_SETTLED":      {409, "no", "unchanged"},
-	"CURSOR_AHEAD":         {409, "resync", ""},
-	"EPOCH_CHANGED":        {409, "resync", ""},
-	"INSTALL_REPLACED":     {409, "no", "unchanged"},
-	"ORIGINAL_EXPIRED":     {410, "no", "purged"},
-	"TOO_LARGE":            {413, "no", "unchanged"},
-	"IDEMPOTENCY_MISMATCH": {422, "no", "no"},
-	"RATE_LIMITED":         {429, "same", "unchanged"},
-	"INTERNAL":             {500, "same", "unknown"},
-	"OUTCOME_UNKNOWN":      {503, "same", "unknown"},
-	"UNAVAILABLE":          {503, "same", "unchanged"},
+	"INVALID_ARGUMENT":      {400, "no", "unchanged"},
+	"UNAUTHENTICATED":       {401, "auth", "unchanged"},
+	"FORBIDDEN":             {403, "auth", "unchanged"},
+	"NOT_MEMBER":            {403, "no", "no"},
+	"NOT_SENDER":            {403, "no", "no"},
+	"NOT_FOUND":             {404, "no", "unchanged"}, // in a conversation, whose log is asked: no
+	"ALREADY_RECALLED":      {409, "no", "no"},
+	"RECALL_WINDOW_EXPIRED": {409, "no", "no"},
+	"CONFLICT":              {409, "no", "unchanged"},
+	"ALREADY_SETTLED":       {409, "no", "unchanged"},
+	"CURSOR_AHEAD":          {409, "resync", ""},
+	"EPOCH_CHANGED":         {409, "resync", ""},
+	"INSTALL_REPLACED":      {409, "no", "unchanged"},
+	"ORIGINAL_EXPIRED":      {410, "no", "purged"},
+	"TOO_LARGE":             {413, "no", "unchanged"},
+	"IDEMPOTENCY_MISMATCH":  {422, "no", "no"},
+	"RATE_LIMITED":          {429, "same", "unchanged"},
+	"INTERNAL":              {500, "same", "unknown"},
+	"OUTCOME_UNKNOWN":       {503, "same", "unknown"},
+	"UNAVAILABLE":           {503, "same", "unchanged"},
 }
+
+// noMessage is a recall of what is no message. The log is asked before it is refused.
+const noMessage = "a recall of what is no message"
 
 // httpCall is a request. as is a user, "key" for the server, or empty.
 type httpCall struct{ op, as, method, path, body string }
@@ -82,6 +88,7 @@ func httpMapping(t *lab.T) {
 	before := h.written()
 	h.credentials()
 	h.input(parked)
+	h.ofNoMessage()
 	h.lookalikes()
 	h.Equal("rows that the refusals wrote", before, h.written())
 	h.rateLimited()
@@ -102,7 +109,7 @@ func httpMapping(t *lab.T) {
 }
 
 // populate makes the conversation c-g: ana and ben join (1, 2), ana sends m-1 and m-2 (3, 4), cid joins (5) and leaves (6), ana sends m-3
-// (7); m-0 was purged, it says. A notification has a task, another was purged, and of a third the task is parked.
+// (7); the first call of recall-message recalls m-2 (8); m-0 was purged, it says, and m-1 is an hour old. A notification has a task, another was purged, and of a third the task is parked.
 func (h *httpScene) populate() (parked string) {
 	h.n.conversation("c-g", "ana", "ben")
 	ana := h.n.device("ana", "d-1", "i-1")
@@ -112,6 +119,7 @@ func (h *httpScene) populate() (parked string) {
 	h.n.leave("c-g", "cid")
 	ana.say("c-g", "m-3", "three")
 	h.exec(`INSERT INTO tidings.tombstone (conv_id, sender_user, cmid, seq) VALUES ('c-g', 'ana', 'm-0', 1)`)
+	h.exec(`UPDATE tidings.event SET created_at = created_at - interval '1 hour' WHERE conv_id = 'c-g' AND seq = 3`)
 	h.subscribe("ana", "push")
 	ids := map[string]string{}
 	for _, key := range []string{"e-1", "e-purged", "e-parked", "e-cancelled", "e-settled"} {
@@ -131,10 +139,12 @@ func (h *httpScene) populate() (parked string) {
 	const conv, users, delivered = "/v1/conversations/c-g", "/v1/users/ana", `{"seq":2,"device":"d-1","install":"i-2"}`
 	h.calls = []httpCall{
 		{"create-conversation", "key", "PUT", conv, `{"members":["ana","ben"]}`},
+		{"change-conversation", "key", "PATCH", conv, `{"recall_window_ms":120000}`},
 		{"join-conversation", "key", "PUT", conv + "/members/ben", ""},
 		{"leave-conversation", "key", "DELETE", conv + "/members/cid", ""},
 		{"list-conversations", "ana", "GET", "/v1/conversations", ""},
 		{"send-message", "ana", "PUT", conv + "/messages/m-1", `{"body":"one","device":"d-1"}`},
+		{"recall-message", "ana", "POST", conv + "/recalls", `{"cmid":"r-1","target":4}`},
 		{"get-outcome", "ana", "GET", conv + "/messages/m-1", ""},
 		{"sync-events", "ana", "GET", conv + "/events?after=1", ""},
 		{"fetch-event", "ana", "GET", conv + "/events/3", ""},
@@ -198,7 +208,7 @@ func (h *httpScene) refused(x httpCall, what, code string, a answer) {
 	h.Helper()
 	want := httpContract[code]
 	stored := want.stored
-	if code == "NOT_FOUND" && strings.HasPrefix(x.path, "/v1/conversations") {
+	if code == "NOT_FOUND" && strings.HasPrefix(x.path, "/v1/conversations") || code == "INVALID_ARGUMENT" && what == noMessage {
 		stored = "no"
 	}
 	expected := []any{want.status, code, want.retry, stored, want.status, "application/problem+json", want.retry == "same"}

@@ -4,6 +4,7 @@ package lab_test
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -17,11 +18,15 @@ type refLog struct {
 	conv       string
 	epoch, min int64
 	first      []string // the first members
+	expires    bool     // it has a retention
+	old        int64    // up to here events are older than any retention and any window
 	events     []tidings.Event
 	spans      map[string][]refSpan // by user
 	keys       map[refKey]int64     // where the events with a cmid are
 	read       map[string]int64
 	delivered  map[refDevice]refDelivered
+	taken      []string // lines of the journal
+	gone       []string // what notifications have to be told
 }
 
 // refSpan is a membership, both ends inclusive; to is 0 as long as it lasts.
@@ -33,8 +38,8 @@ type (
 	refDelivered struct{ install, seq int64 }
 )
 
-func newRefLog(conv string, epoch int64, first []string) *refLog {
-	l := &refLog{conv: conv, epoch: epoch, min: 1, first: first, spans: map[string][]refSpan{}, keys: map[refKey]int64{}, read: map[string]int64{},
+func newRefLog(conv string, epoch int64, first []string, expires bool) *refLog {
+	l := &refLog{conv: conv, epoch: epoch, min: 1, first: first, expires: expires, spans: map[string][]refSpan{}, keys: map[refKey]int64{}, read: map[string]int64{},
 		delivered: map[refDevice]refDelivered{}}
 	for _, user := range first {
 		l.join(user, "")
@@ -89,6 +94,9 @@ func (l *refLog) join(user, actor string) store.Membership {
 	if s := l.open(user); s != nil {
 		return store.Membership{Epoch: l.epoch, Seq: s.from}
 	}
+	if l.known(user) {
+		l.takes("join " + user)
+	}
 	seq := l.append(tidings.Event{Kind: tidings.KindJoin, Sender: user, Actor: actor})
 	l.spans[user] = append(l.spans[user], refSpan{from: seq})
 	return store.Membership{Epoch: l.epoch, Seq: seq, Changed: true}
@@ -99,6 +107,8 @@ func (l *refLog) leave(user, actor string) store.Membership {
 	switch {
 	case s != nil:
 		s.to = l.append(tidings.Event{Kind: tidings.KindLeave, Sender: user, Actor: actor})
+		l.takes("leave " + user)
+		l.gone = append(l.gone, fmt.Sprintf("leave %s %d", user, s.to))
 		return store.Membership{Epoch: l.epoch, Seq: s.to, Changed: true}
 	case l.known(user):
 		return store.Membership{Epoch: l.epoch, Seq: l.headOf(user)}

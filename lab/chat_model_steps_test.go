@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/store"
 )
@@ -23,9 +21,9 @@ type modelStep struct {
 
 func (m *chatModel) steps() []modelStep {
 	return []modelStep{
-		{"send", 27, m.sendSome}, {"join", 10, m.joinOne}, {"leave", 4, m.leaveOne}, {"sync", 14, m.syncOne}, {"fetch", 7, m.fetchOne}, {"ack", 9, m.ackSome},
-		{"read", 7, m.readOne}, {"list", 5, m.listOne}, {"outcome", 5, m.outcomeOf}, {"create", 3, func() { m.create(m.conv()) }}, {"install", 2, m.installOne}, {"recall", 4, m.recall},
-		{"purge", 2, m.purge}, {"epoch", 1, m.newEpoch},
+		{"send", 25, m.sendSome}, {"join", 10, m.joinOne}, {"leave", 4, m.leaveOne}, {"sync", 12, m.syncOne}, {"fetch", 7, m.fetchOne}, {"ack", 7, m.ackSome},
+		{"read", 6, m.readOne}, {"list", 5, m.listOne}, {"outcome", 5, m.outcomeOf}, {"create", 3, func() { m.create(m.conv()) }}, {"install", 2, m.installOne},
+		{"recall", 9, m.recallSome}, {"age", 2, m.ageSome}, {"purge", 2, m.purgeOne}, {"epoch", 1, m.newEpoch},
 	}
 }
 
@@ -35,19 +33,19 @@ func (m *chatModel) create(conv string) {
 	l := m.logs[conv]
 	if l == nil {
 		first := slices.Clone(modelUsers[:1+m.r.IntN(3)])
-		made, err := m.store.CreateConversation(m.ctx, store.Conversation{Conv: conv, RecallWindow: time.Minute, Members: first})
+		made, err := m.store.CreateConversation(m.ctx, store.Conversation{Conv: conv, RecallWindow: time.Hour, Retention: modelRetention(conv), Members: first})
 		m.Must("create a conversation", err)
 		m.same("created", true, made)
-		m.logs[conv] = newRefLog(conv, m.generation, first)
+		m.logs[conv] = newRefLog(conv, m.generation, first, modelRetention(conv) != nil)
 		m.learn(m.logs[conv], 1)
 		return
 	}
-	c := store.Conversation{Conv: conv, RecallWindow: time.Minute, Members: slices.Clone(l.first)}
+	c := store.Conversation{Conv: conv, RecallWindow: time.Hour, Retention: modelRetention(conv), Members: slices.Clone(l.first)}
 	slices.Reverse(c.Members)
 	want := refusal{}
 	switch m.r.IntN(3) {
 	case 0:
-		c.RecallWindow, want.code = time.Hour, tidings.Conflict
+		c.RecallWindow, want.code = time.Minute, tidings.Conflict
 	case 1:
 		c.Members, want.code = append(c.Members, "zoe"), tidings.Conflict
 	}
@@ -140,6 +138,7 @@ func (m *chatModel) syncOne() {
 	what := fmt.Sprintf("sync of %s by %s from %d with limit %d", conv, user, after, limit)
 	m.same("refusal: "+what, no, m.refused(err))
 	m.same(what, want, got)
+	m.none(what, got.Events...)
 }
 
 func (m *chatModel) fetchOne() {
@@ -151,6 +150,7 @@ func (m *chatModel) fetchOne() {
 	what := fmt.Sprintf("fetch of %d of %s by %s", seq, conv, user)
 	m.same("refusal: "+what, no, m.refused(err))
 	m.same(what, want, got)
+	m.none(what, got)
 }
 
 func (m *chatModel) readOne() {
@@ -226,6 +226,11 @@ func (m *chatModel) listOne() {
 	got, gotMore, err := m.store.Conversations(m.ctx, d.user, d.device, after, limit)
 	m.Must("list conversations", err)
 	m.same("list", want, got)
+	for _, c := range got {
+		if c.Last != nil {
+			m.none("list", *c.Last)
+		}
+	}
 	m.same("more of the list", more, gotMore)
 }
 
@@ -261,47 +266,6 @@ func (m *chatModel) uuid() (id tidings.UUID) {
 		id[i] = byte(m.r.IntN(256))
 	}
 	return id
-}
-
-// recall takes a message back, by hand.
-func (m *chatModel) recall() {
-	l := m.some()
-	seq := l.min + int64(m.r.IntN(len(l.kept())+1))
-	if seq > l.head() || l.event(seq).Kind != tidings.KindMsg || l.event(seq).Recalled {
-		return
-	}
-	e := l.event(seq)
-	m.cmids++
-	cmid := fmt.Sprintf("r-%d", m.cmids)
-	by := l.append(tidings.Event{Kind: tidings.KindRecall, Sender: e.Sender, Cmid: cmid, Target: seq})
-	e = l.event(seq)
-	e.Recalled, e.Body, e.Data = true, nil, nil
-	m.Must("recall a message", pgx.BeginFunc(m.ctx, m.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(m.ctx, `INSERT INTO tidings.event (conv_id, seq, kind, sender_user, cmid, target_seq) VALUES ($1, $2, 'recall', $3, $4, $5)`, l.conv, by, e.Sender, cmid, seq)
-		if err == nil {
-			_, err = tx.Exec(m.ctx, `UPDATE tidings.event SET recalled_by = $3, body = NULL, data = NULL, request_hash = NULL WHERE conv_id = $1 AND seq = $2`, l.conv, seq, by)
-		}
-		if err == nil {
-			_, err = tx.Exec(m.ctx, `UPDATE tidings.conversation SET next_seq = next_seq + 1 WHERE conv_id = $1`, l.conv)
-		}
-		return err
-	}))
-	m.learn(l, by)
-	m.sent = append(m.sent, tidings.Message{Conv: l.conv, Sender: e.Sender, Cmid: cmid, Body: "a message under a recall's key"})
-}
-
-// purge deletes a prefix, by hand.
-func (m *chatModel) purge() {
-	l := m.some()
-	l.min += int64(m.r.IntN(min(len(l.kept()), 12) + 1))
-	m.Must("purge a prefix", pgx.BeginFunc(m.ctx, m.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(m.ctx, `WITH gone AS (DELETE FROM tidings.event WHERE conv_id = $1 AND seq < $2 RETURNING *)
-			INSERT INTO tidings.tombstone (conv_id, sender_user, cmid, seq) SELECT conv_id, sender_user, cmid, seq FROM gone WHERE cmid IS NOT NULL`, l.conv, l.min)
-		if err == nil {
-			_, err = tx.Exec(m.ctx, `UPDATE tidings.conversation SET min_seq = $2 WHERE conv_id = $1`, l.conv, l.min)
-		}
-		return err
-	}))
 }
 
 // newEpoch gives a log another history's name, as a restore does.

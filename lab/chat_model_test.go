@@ -20,8 +20,8 @@ import (
 func init() {
 	lab.Register(lab.Check{
 		ID: "40-model",
-		Expect: "600 random steps (sends, repeats, other contents, joins, leaves, acks, reads, syncs, fetches, lists, questions for outcomes, new installs, purges, recalls, " +
-			"new epochs): every answer and after each step every row is that of a reference model, and R1-R5 hold",
+		Expect: "600 random steps (sends, repeats, other contents, joins, leaves, acks, reads, syncs, fetches, lists, questions for outcomes, new installs, recalls by whomever " +
+			"of whatever, ends of retentions, purges in steps, new epochs): every answer and after each step every row is that of a reference model, and R1-R6 hold",
 		Run: logModel,
 	})
 }
@@ -32,7 +32,7 @@ const modelSteps = 600
 func logModel(t *lab.T) {
 	pool := pgtest.NewPlain(t)
 	m := &chatModel{scene: &scene{T: t, ctx: t.Context(), pool: pool}, r: t.Rand(), store: store.New(pool), logs: map[string]*refLog{},
-		installs: map[refDevice][]string{}, taken: map[string]int{}, answers: map[string]int{}}
+		installs: map[refDevice][]string{}, recalled: map[string]bool{}, taken: map[string]int{}, answers: map[string]int{}}
 	m.Version("postgresql", one[string](m.scene, "SHOW server_version"))
 	m.Must("record the lineage", m.store.EnsureLineage(m.ctx))
 	m.generation = one[int64](m.scene, `SELECT generation FROM tidings.lineage`)
@@ -58,6 +58,7 @@ func logModel(t *lab.T) {
 	m.Equal("steps without a difference", modelSteps, done)
 	m.Examined("steps", modelSteps)
 	m.Examined("events", m.events())
+	m.Examined("recalled contents that no read gave", len(m.recalled))
 	m.Note("steps by kind: %v", m.taken)
 	m.Note("answers by kind: %v", m.answers)
 	m.doctor()
@@ -71,6 +72,8 @@ type chatModel struct {
 	logs       map[string]*refLog
 	installs   map[refDevice][]string // of a device, the current one last
 	sent       []tidings.Message
+	recalls    []store.Recall  // asked for so far
+	recalled   map[string]bool // contents of recalled messages, each of which was sent once
 	cmids      int
 	taken      map[string]int
 	answers    map[string]int
@@ -133,6 +136,8 @@ func (m *chatModel) differences() (all []string) {
 	see("R2: logs, broken logs", []int{len(m.logs), 0}, []int{logs, broken})
 	see("R1: request keys with two events", 0, one[int](m.scene, `SELECT count(*) FROM (
 		SELECT FROM tidings.event WHERE cmid IS NOT NULL GROUP BY conv_id, sender_user, cmid HAVING count(*) > 1) x`))
+	see("R6: recalled messages with content", 0, one[int](m.scene, `SELECT count(*) FROM tidings.event r JOIN tidings.event e ON e.conv_id = r.conv_id AND e.seq = r.target_seq
+		WHERE r.kind = 'recall' AND (e.body IS NOT NULL OR e.data IS NOT NULL OR e.request_hash IS NOT NULL OR e.recalled_by IS DISTINCT FROM r.seq)`))
 	cursors := map[string]int64{}
 	for conv, l := range m.logs {
 		var epoch, head, least int64
@@ -141,6 +146,8 @@ func (m *chatModel) differences() (all []string) {
 		see(conv+": events", l.kept(), m.rows(l))
 		see(conv+": tombstones", l.purged(), m.tombstones(conv))
 		see(conv+": memberships", l.spans, m.spans(conv))
+		see(conv+": the journal", l.taken, m.journal(conv))
+		see(conv+": what notifications have to be told", l.gone, m.gone(conv))
 		read, delivered := m.cursors(conv)
 		see(conv+": read cursors", l.read, read)
 		see(conv+": delivered cursors", l.delivered, delivered)
@@ -167,6 +174,8 @@ func (m *chatModel) doctor() {
 	seen := 0
 	for _, x := range []struct{ what, sql string }{
 		{"another body", `UPDATE tidings.event SET body = body || '!' WHERE (conv_id, seq) IN (SELECT conv_id, seq FROM tidings.event WHERE body <> '' LIMIT 1)`},
+		{"a recall undone", `UPDATE tidings.event SET recalled_by = NULL, body = '' WHERE (conv_id, seq) IN (SELECT conv_id, seq FROM tidings.event WHERE recalled_by IS NOT NULL LIMIT 1)`},
+		{"a lost line of the journal", `DELETE FROM tidings.taken_back WHERE (conv_id, id) IN (SELECT conv_id, id FROM tidings.taken_back LIMIT 1)`},
 		{"a longer membership", `UPDATE tidings.member SET leave_seq = leave_seq + 1 WHERE (conv_id, user_id, join_seq) IN (
 			SELECT conv_id, user_id, join_seq FROM tidings.member WHERE leave_seq IS NOT NULL LIMIT 1)`},
 		{"a read cursor that fell", `UPDATE tidings.read SET seq = seq - 1 WHERE (conv_id, user_id) IN (SELECT conv_id, user_id FROM tidings.read LIMIT 1)`},
@@ -195,6 +204,7 @@ func (m *chatModel) complete() {
 	for more := true; more; {
 		p, err := m.store.Sync(m.ctx, user, conv, l.epoch, after, limit)
 		m.Must("read a page", err)
+		m.none("a page of "+user, p.Events...)
 		for _, w := range p.Withheld {
 			for seq := w.From; seq <= w.To; seq++ {
 				got[seq] = false

@@ -24,6 +24,9 @@ const (
 	Observation Kind = "observation"
 )
 
+// Kinds lists the kinds.
+var Kinds = []Kind{Normal, Boundary, Failure, Recovery, Invariant, Control, Observation}
+
 // Level names the environment in which a verdict was reached, and for which alone it holds.
 type Level string
 
@@ -64,7 +67,21 @@ type Check struct {
 	Needs   []Need
 	Expect  string // what this implementation of the check expects, in words, for its evidence
 	Run     func(*T)
+
+	// Of a check that this release does not run, and of no other. It is NOT_RUN in the report, and nothing can rest on it.
+	NotRun   string // why, and what is looked at elsewhere instead
+	Requires string // the condition under which it could run
 }
+
+// Family is the number that the check's id begins with, such as "04".
+func (c Check) Family() string {
+	family, _, _ := strings.Cut(c.ID, "-")
+	return family
+}
+
+// Core tells whether the check is one of the families 04 to 11: what a messaging system has to show of its conversations, whoever builds it. Their
+// numbers are fixed, and the report counts them by themselves.
+func (c Check) Core() bool { return c.Family() >= "04" && c.Family() <= "11" }
 
 // Canary is the check of the pipeline itself: it fails by rule for every seed divisible by CanaryDivisor. It is
 // reported apart and never counted.
@@ -87,6 +104,8 @@ func Register(c Check) {
 	switch {
 	case !ok || c.ID == Canary.ID:
 		panic(fmt.Sprintf("lab: register %q: not in the catalogue", c.ID))
+	case known.NotRun != "":
+		panic(fmt.Sprintf("lab: register %s: the catalogue says that this release does not run it", c.ID))
 	case c.Run == nil || c.Expect == "":
 		panic(fmt.Sprintf("lab: register %s: Run and Expect are required", c.ID))
 	case c.Title != "" || c.Promise != "" || c.Kind != "":

@@ -5,6 +5,7 @@ package lab
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,9 +134,11 @@ func TestFrame(t *testing.T) {
 // TestDoctoredEvidence shows that evidence which is not exactly what a run left is refused.
 func TestDoctoredEvidence(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
-		honest := Record{ID: "33-T1", Run: "r1", Kind: Failure, Level: ChannelDouble, Promise: "P6", Needs: []Need{NeedFault}, Verdict: Pass,
-			Started: time.Unix(0, 0).UTC(), Lines: []Line{{OK: true, What: "sends", Expected: "1", Observed: "1"}}, Faults: []fault.Receipt{receipt}}
-		const name = "33-T1/r1.json"
+		check, _ := Find("33-T1")
+		started := time.Unix(0, 0).UTC()
+		honest := Record{ID: "33-T1", Run: runName(started), Title: check.Title, Kind: Failure, Level: ChannelDouble, Promise: "P6", Needs: []Need{NeedFault}, Verdict: Pass,
+			Commit: "c0ffee", Started: started, Lines: []Line{{OK: true, What: "sends", Expected: "1", Observed: "1"}}, Faults: []fault.Receipt{receipt}}
+		name := honest.ID + "/" + honest.Run + ".json"
 		read := func(name string, data []byte) error {
 			_, err := ReadRecord(fstest.MapFS{name: {Data: data}}, name)
 			return err
@@ -167,11 +170,18 @@ func TestDoctoredEvidence(t *testing.T) {
 			{"PASS over a failing line", name, resealed(func(r *Record) { r.Lines[0].OK = false }), "says PASS where its content says FAIL"},
 			{"PASS without its fault", name, resealed(func(r *Record) { r.Faults = nil }), "says PASS where its content says INVALID"},
 			{"a need removed", name, resealed(func(r *Record) { r.Needs, r.Faults = nil, nil }), "does not need what"},
-			{"a kind changed", name, resealed(func(r *Record) { r.Kind = Normal }), "kind, promise or level"},
-			{"an invented level", name, resealed(func(r *Record) { r.Level = "production" }), "kind, promise or level"},
-			{"an unknown check", "33-X/r1.json", resealed(func(r *Record) { r.ID = "33-X" }), "unknown check"},
+			{"a receipt without proof", name, resealed(func(r *Record) { r.Faults = []fault.Receipt{fault.New("cut", "it", "")} }), "says PASS where its content says INVALID"},
+			{"FAIL turned into PASS", name, resealed(func(r *Record) { r.Failures = []string{"panic"} }), "says PASS where its content says FAIL"},
+			{"a title changed", name, resealed(func(r *Record) { r.Title = "it works" }), "title, kind, promise or level"},
+			{"a kind changed", name, resealed(func(r *Record) { r.Kind = Normal }), "title, kind, promise or level"},
+			{"a promise added", name, resealed(func(r *Record) { r.Promise = "P6,R1" }), "title, kind, promise or level"},
+			{"an invented level", name, resealed(func(r *Record) { r.Level = "production" }), "title, kind, promise or level"},
+			{"no commit", name, resealed(func(r *Record) { r.Commit = "" }), "which state of the code"},
+			{"an unknown check", "33-X/" + honest.Run + ".json", resealed(func(r *Record) { r.ID = "33-X" }), "unknown check"},
+			{"a check that is not run", "23-tls/" + honest.Run + ".json", resealed(func(r *Record) { r.ID = "23-tls" }), "which this release does not run"},
 			{"a run copied to count twice", "33-T1/r2.json", original, "is a copy"},
-			{"a run copied to another check", "33-T2/r1.json", original, "is a copy"},
+			{"a run copied under a name of its own", "33-T1/r2.json", resealed(func(r *Record) { r.Run = "r2" }), "is a copy"},
+			{"a run copied to another check", "33-T2/" + honest.Run + ".json", original, "is a copy"},
 		} {
 			if err := read(c.file, c.data); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: got %v, want %q", c.name, err, c.want)
@@ -188,6 +198,7 @@ func TestRegister(t *testing.T) {
 			"are required":             {ID: "33-N2", Run: noop},
 			"the catalogue's to say":   {ID: "33-N2", Expect: "x", Kind: Failure, Run: noop},
 			`unknown level "a desert"`: {ID: "33-N2", Expect: "x", Level: "a desert", Run: noop},
+			"does not run it":          {ID: "23-tls", Expect: "x", Run: noop},
 		} {
 			func() {
 				defer func() {
@@ -204,20 +215,43 @@ func TestRegister(t *testing.T) {
 // TestCatalogue holds the catalogue to its own rules.
 func TestCatalogue(t *testing.T) {
 	t.Run("rules", func(t *testing.T) {
-		kinds := []Kind{Normal, Boundary, Failure, Recovery, Invariant, Control, Observation}
 		seen := map[string]bool{Canary.ID: true}
 		for _, c := range Catalogue {
 			switch {
 			case seen[c.ID]:
 				t.Errorf("%s stands there twice", c.ID)
-			case !slices.Contains(kinds, c.Kind) || !slices.Contains(Levels, c.Level):
+			case !slices.Contains(Kinds, c.Kind) || !slices.Contains(Levels, c.Level):
 				t.Errorf("%s: kind %q, level %q", c.ID, c.Kind, c.Level)
-			case c.Title == "" || len(c.Title) > 120:
+			case c.Title == "" || len(c.Title) > 160:
 				t.Errorf("%s: title of %d bytes", c.ID, len(c.Title))
 			case c.Run != nil || c.Expect != "":
 				t.Errorf("%s: is not data alone", c.ID)
+			case (c.NotRun == "") != (c.Requires == ""):
+				t.Errorf("%s: is not run and does not say what it would take, or the other way round", c.ID)
+			case c.NotRun != "" && c.Core():
+				t.Errorf("%s: a check of the families 04 to 11 has to run", c.ID)
+			case c.NotRun == "" && registered[c.ID].Run == nil:
+				t.Errorf("%s: nothing is registered for it; what this release does not run belongs to catalogue_not_run.go, with its reason", c.ID)
 			}
 			seen[c.ID] = true
+		}
+	})
+
+	// What has to be shown of conversations is fixed, family by family and kind by kind: nobody makes the report better by leaving out a check.
+	t.Run("numbers of the families 04 to 11", func(t *testing.T) {
+		want := map[string]int{
+			"04": 9, "05": 13, "06": 8, "07": 7, "08": 7, "09": 10, "10": 6, "11": 11, // 71
+			"normal": 12, "boundary": 25, "failure": 12, "recovery": 7, "invariant": 2, "control": 10, "observation": 3,
+		}
+		got := map[string]int{}
+		for _, c := range Catalogue {
+			if c.Core() {
+				got[c.Family()]++
+				got[string(c.Kind)]++
+			}
+		}
+		if !maps.Equal(want, got) {
+			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }

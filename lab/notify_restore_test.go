@@ -36,7 +36,7 @@ func init() {
 		ID:    "33-restore-uncertain",
 		Level: lab.ChannelDouble,
 		Expect: "after restore and recover what was SENDING, or due as PENDING or UNKNOWN, is UNKNOWN and in doubt; what was not due, parked or final is as it was; " +
-			"workers then ask or replay or park, and nothing is sent twice",
+			"workers then ask or replay or park, and nothing is sent twice; a connected chat client beside has the log of the restored database and was told of its lost message",
 		Run: recovered,
 	})
 }
@@ -203,6 +203,7 @@ func keysByNumber(t *lab.T) {
 
 func recovered(t *lab.T) {
 	s := newScene(t)
+	b := chatBeside(s)
 	// Final and parked tasks first: workers that make them find nothing else.
 	sent := s.tell("sent", push)
 	s.rounds(s.worker("w", patient(push)...), 1)
@@ -219,6 +220,7 @@ func recovered(t *lab.T) {
 	unknown := s.unsure("unknown", sms)
 	due := map[string]tidings.UUID{push: s.tell("due-push", push), sms: s.tell("due-sms", sms), plain: s.tell("due-plain", plain)}
 	backup := s.backup()
+	b.say("lost")
 
 	// The time that will be lost: all of it leaves.
 	finish()
@@ -255,6 +257,7 @@ func recovered(t *lab.T) {
 		r.Equal("attempts", journal, r.journal(task))
 	}
 	r.True("tasks that were not due, parked or final have not changed", rows() == before)
+	b.converges(r)
 
 	w = r.worker("w", patient(push, sms, plain)...)
 	r.Until("nothing is scheduled but for later", soon, func() bool {

@@ -151,6 +151,9 @@ func (r Record) encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
+// runName names a run by the moment at which it began.
+func runName(started time.Time) string { return started.Format("20060102T150405.000000000Z") }
+
 // Write stores the record under dir. It never replaces a file.
 func (r Record) Write(dir string) error {
 	data, err := r.encode()
@@ -190,10 +193,14 @@ func ReadRecord(dir fs.FS, name string) (Record, error) {
 	switch {
 	case !known:
 		return Record{}, fmt.Errorf("evidence %s: unknown check %q", name, r.ID)
-	case name != r.ID+"/"+r.Run+".json":
-		return Record{}, fmt.Errorf("evidence %s: is a copy of run %s/%s", name, r.ID, r.Run)
-	case r.Kind != c.Kind || r.Promise != c.Promise || !slices.Contains(Levels, r.Level):
-		return Record{}, fmt.Errorf("evidence %s: kind, promise or level are not those of the catalogue", name)
+	case c.NotRun != "":
+		return Record{}, fmt.Errorf("evidence %s: of %s, which this release does not run", name, r.ID)
+	case name != r.ID+"/"+r.Run+".json" || r.Run != runName(r.Started):
+		return Record{}, fmt.Errorf("evidence %s: is a copy of run %s/%s", name, r.ID, runName(r.Started))
+	case r.Title != c.Title || r.Kind != c.Kind || r.Promise != c.Promise || !slices.Contains(Levels, r.Level):
+		return Record{}, fmt.Errorf("evidence %s: title, kind, promise or level are not those of the catalogue", name)
+	case r.Commit == "":
+		return Record{}, fmt.Errorf("evidence %s: does not say which state of the code it is of", name)
 	case !contains(r.Needs, c.needs()):
 		return Record{}, fmt.Errorf("evidence %s: does not need what %s needs: %v", name, r.ID, c.needs())
 	case verdict != r.Verdict:

@@ -70,7 +70,7 @@ func run(tt *testing.T, c Check, seed uint64, dir string) {
 	started := time.Now().UTC()
 	ctx, cancel := context.WithTimeout(tt.Context(), checkTime)
 	t := &T{T: tt, ctx: ctx, rec: Record{
-		ID: c.ID, Run: started.Format("20060102T150405.000000000Z"), Title: c.Title, Promise: c.Promise, Kind: c.Kind, Level: c.Level,
+		ID: c.ID, Run: runName(started), Title: c.Title, Promise: c.Promise, Kind: c.Kind, Level: c.Level,
 		Expect: c.Expect, Needs: c.needs(), Seed: seed, Started: started, Lines: []Line{},
 		Examined: map[string]int{}, Overlapped: map[string]int{}, Versions: maps.Clone(versions()), Commit: commit(),
 	}}

@@ -26,7 +26,6 @@ type Card struct {
 	Assumptions []string    `yaml:"assumptions"` // what must be so
 	Unknowns    []string    `yaml:"unknowns"`    // what the checks do not tell
 	Checks      []selection `yaml:"checks"`      // ids; or a pattern with the number of checks that it selects
-	Later       []string    `yaml:"later"`       // checks that do not exist yet: until then the card is incomplete
 }
 
 // selection is an entry of Card.Checks: "33-N1", or "33-crash-*: 3".
@@ -55,10 +54,7 @@ func (s *selection) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-var (
-	cardID  = regexp.MustCompile(`^[PR][1-9][0-9]?$`)
-	checkID = regexp.MustCompile(`^[0-9]{2}-[A-Za-z0-9-]+$`)
-)
+var cardID = regexp.MustCompile(`^[PR][1-9][0-9]?$`)
 
 // ReadCard reads a card and refuses it when it is malformed in any way: the error says how.
 func ReadCard(data []byte) (Card, error) {
@@ -76,6 +72,8 @@ func ReadCard(data []byte) (Card, error) {
 		return c, fmt.Errorf("id %q is not the name of a promise", c.ID)
 	case strings.TrimSpace(c.Promise) == "":
 		return c, errors.New("promise is missing")
+	case c.Level == "":
+		return c, errors.New("level is missing")
 	case !slices.Contains(lab.Levels, c.Level):
 		return c, fmt.Errorf("unknown level %q", c.Level)
 	case len(c.Assumptions) == 0:
@@ -85,16 +83,17 @@ func ReadCard(data []byte) (Card, error) {
 	case len(c.Checks) == 0:
 		return c, errors.New("checks are missing")
 	}
-	for _, id := range c.Later {
-		if _, known := lab.Find(id); known {
-			return c, fmt.Errorf("check %s is said to come later, and is there", id)
-		}
-		if !checkID.MatchString(id) {
-			return c, fmt.Errorf("%q is not the id of a check", id)
-		}
-	}
 	_, err := c.selected()
 	return c, err
+}
+
+// Shows returns the ids of the checks that a well-formed card names, patterns resolved.
+func (c Card) Shows() (ids []string) {
+	checks, _ := c.selected()
+	for _, check := range checks {
+		ids = append(ids, check.ID)
+	}
+	return ids
 }
 
 // selected returns the checks that the card names, or says why it cannot rest on them.
@@ -107,6 +106,8 @@ func (c Card) selected() ([]lab.Check, error) {
 		}
 		for _, check := range found {
 			switch {
+			case check.NotRun != "":
+				return nil, fmt.Errorf("check %s is not run in this release", check.ID)
 			case check.Kind == lab.Control || check.Kind == lab.Observation:
 				return nil, fmt.Errorf("check %s is of kind %s, which shows no promise", check.ID, check.Kind)
 			case !slices.Contains(check.Promises(), c.ID):

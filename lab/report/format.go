@@ -3,6 +3,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,12 +22,13 @@ const FileName = "report.json"
 
 // Save writes the report, as JSON, next to the evidence.
 func (r Report) Save(dir string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
+	var data bytes.Buffer
+	err := r.Write(&data, "json")
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, FileName), append(data, '\n'), 0o644)
+		err = os.WriteFile(filepath.Join(dir, FileName), data.Bytes(), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("save the report: %w", err)
@@ -42,6 +44,7 @@ func (r Report) Write(w io.Writer, format string) error {
 	if format == "json" {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false) // it is read by people, too, and stands in no page
 		return encoder.Encode(r)
 	}
 	var text strings.Builder
@@ -75,20 +78,21 @@ func (r Report) sections() []section {
 	}
 	head.add(r.tally())
 
+	counts := section{title: "Passed", columns: []string{"by", "", "families 04 to 11", "all that run"}}
+	for _, c := range r.Counts {
+		counts.add(c.By, c.Name, fmt.Sprintf("%d of %d", c.CorePassed, c.Core), fmt.Sprintf("%d of %d", c.Passed, c.Checks))
+	}
+
 	promises := section{title: "Promises", columns: []string{"", "status", "level", "checks", "promise"}}
 	terms := section{title: "What the promises rest on"}
 	for _, c := range r.Cards {
-		checks := strings.Join(c.Checks, ", ")
-		if len(c.Later) > 0 {
-			checks += "; to come: " + strings.Join(c.Later, ", ")
-		}
-		promises.add(c.ID, string(c.Status), string(c.Level), checks, c.Promise)
+		promises.add(c.ID, string(c.Status), string(c.Level), strings.Join(c.Checks, ", "), c.Promise)
 		terms.add(c.ID + " assumes: " + strings.Join(c.Assumptions, "; "))
 		terms.add(c.ID + " does not tell: " + strings.Join(c.Unknowns, "; "))
 	}
 
 	checks := section{title: "Checks", columns: []string{"check", "kind", "level", "verdict", "passes/runs", "fails below", "promise", "shows"}}
-	notRun := section{title: "Not run", columns: []string{"check", "reason"}}
+	notRun := section{title: "Not run", columns: []string{"check", "verdict", "reason", "would take"}}
 	figures := section{title: "Observations", columns: []string{"check", "figure", "value"}}
 	for _, c := range r.Checks {
 		bound := ""
@@ -97,7 +101,7 @@ func (r Report) sections() []section {
 		}
 		checks.add(c.ID, string(c.Kind), string(c.Level), string(c.Verdict), fmt.Sprintf("%d/%d", c.Passes, c.Runs), bound, c.Promise, c.Title)
 		if c.Verdict == lab.NotRun {
-			notRun.add(c.ID, c.Reason)
+			notRun.add(c.ID, string(c.Verdict), c.Reason, c.Requires)
 		}
 		for _, f := range c.Figures {
 			figures.add(c.ID, f.Name, fmt.Sprintf("%g %s", f.Value, f.Unit))
@@ -113,26 +117,31 @@ func (r Report) sections() []section {
 	for _, p := range r.Problems {
 		problems.add(p)
 	}
-	return []section{head, promises, terms, checks, notRun, figures, canary, problems}
+	return []section{head, counts, promises, terms, checks, notRun, figures, canary, problems}
 }
 
-// tally counts the checks by verdict, observations apart.
+// tally counts the checks by verdict; observations, and checks that this release does not run, apart.
 func (r Report) tally() string {
-	counts, observations, taken := map[lab.Verdict]int{}, 0, 0
+	verdicts, checks, observations, taken, apart := map[lab.Verdict]int{}, 0, 0, 0, 0
 	for _, c := range r.Checks {
-		if c.Kind != lab.Observation {
-			counts[c.Verdict]++
-			continue
-		}
-		if observations++; c.Verdict == lab.Pass {
-			taken++
+		switch {
+		case c.Requires != "":
+			apart++
+		case c.Kind != lab.Observation:
+			checks++
+			verdicts[c.Verdict]++
+		default:
+			if observations++; c.Verdict == lab.Pass {
+				taken++
+			}
 		}
 	}
-	parts := []string{fmt.Sprintf("%d checks", len(r.Checks)-observations)}
+	parts := []string{fmt.Sprintf("%d checks", checks)}
 	for _, v := range lab.Verdicts {
-		parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))
+		parts = append(parts, fmt.Sprintf("%d %s", verdicts[v], v))
 	}
-	return strings.Join(append(parts, fmt.Sprintf("and %d of %d observations taken", taken, observations)), ", ")
+	return strings.Join(append(parts, fmt.Sprintf("%d of %d observations taken", taken, observations),
+		fmt.Sprintf("and %d checks that this release does not run", apart)), ", ")
 }
 
 func (s *section) add(cells ...string) { s.rows = append(s.rows, cells) }

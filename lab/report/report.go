@@ -19,8 +19,9 @@ import (
 type Report struct {
 	Accepted bool                `json:"accepted"`
 	Problems []string            `json:"problems"`
-	Commits  []string            `json:"commits"` // more than one: evidence of different states of the code
+	Commits  []string            `json:"commits"` // more than one is a problem
 	Versions map[string][]string `json:"versions"`
+	Counts   []CountRow          `json:"counts"`
 	Cards    []CardRow           `json:"cards"`
 	Checks   []CheckRow          `json:"checks"` // all of the catalogue, in its order
 	Canary   CanaryRow           `json:"canary"`
@@ -29,11 +30,10 @@ type Report struct {
 // Status is what has become of a promise.
 type Status string
 
-// The statuses. Incomplete: every check of the card that exists passes, and others are still to come.
+// The statuses.
 const (
-	Shown      Status = "shown"
-	Incomplete Status = "incomplete"
-	NotShown   Status = "not shown"
+	Shown    Status = "shown"
+	NotShown Status = "not shown"
 )
 
 // CardRow is a card with what its evidence says.
@@ -46,23 +46,23 @@ type CardRow struct {
 	Assumptions []string  `json:"assumptions"`
 	Unknowns    []string  `json:"unknowns"`
 	Checks      []string  `json:"checks"`
-	Later       []string  `json:"later,omitempty"`
 }
 
 // CheckRow is a check with what its runs say.
 type CheckRow struct {
-	ID      string       `json:"id"`
-	Title   string       `json:"title"`
-	Kind    lab.Kind     `json:"kind"`
-	Level   lab.Level    `json:"level"`
-	Promise string       `json:"promise"`
-	Verdict lab.Verdict  `json:"verdict"` // the worst of all runs
-	Runs    int          `json:"runs"`
-	Passes  int          `json:"passes"`
-	Bound   float64      `json:"bound,omitempty"`  // if all runs passed: the rate of failure is below this, at 95 %
-	Reason  string       `json:"reason,omitempty"` // why the verdict is not PASS
-	Seed    uint64       `json:"seed,omitempty"`   // of a run with that verdict, if it is not PASS
-	Figures []lab.Figure `json:"figures,omitempty"`
+	ID       string       `json:"id"`
+	Title    string       `json:"title"`
+	Kind     lab.Kind     `json:"kind"`
+	Level    lab.Level    `json:"level"`
+	Promise  string       `json:"promise"`
+	Verdict  lab.Verdict  `json:"verdict"` // the worst of all runs
+	Runs     int          `json:"runs"`
+	Passes   int          `json:"passes"`
+	Bound    float64      `json:"bound,omitempty"`    // if all runs passed: the rate of failure is below this, at 95 %
+	Reason   string       `json:"reason,omitempty"`   // why the verdict is not PASS
+	Requires string       `json:"requires,omitempty"` // of a check that this release does not run: what it would take
+	Seed     uint64       `json:"seed,omitempty"`     // of a run with that verdict, if it is not PASS
+	Figures  []lab.Figure `json:"figures,omitempty"`
 }
 
 // CanaryRow is the check of the pipeline, apart from all others.
@@ -87,6 +87,7 @@ func Build(cardDir, evidenceDir fs.FS) Report {
 	for _, check := range lab.Catalogue {
 		r.Checks = append(r.Checks, r.check(check, runs[check.ID]))
 	}
+	r.Counts = count(r.Checks)
 	r.cards(cards)
 	if r.Canary = canary(runs[lab.Canary.ID]); !r.Canary.OK {
 		r.problem("canary: %s", r.Canary.Reason)
@@ -135,6 +136,9 @@ func (r *Report) sources(runs map[string][]lab.Record) {
 		}
 	}
 	r.Commits = slices.Sorted(maps.Keys(commits))
+	if len(r.Commits) > 1 {
+		r.problem("evidence of %d states of the code, which is evidence of none: %s", len(r.Commits), strings.Join(r.Commits, ", "))
+	}
 	r.Versions = map[string][]string{}
 	for of, all := range versions {
 		r.Versions[of] = slices.Sorted(maps.Keys(all))
@@ -144,6 +148,10 @@ func (r *Report) sources(runs map[string][]lab.Record) {
 // check sums up the runs of a check.
 func (r *Report) check(c lab.Check, runs []lab.Record) CheckRow {
 	row := CheckRow{ID: c.ID, Title: c.Title, Kind: c.Kind, Level: c.Level, Promise: c.Promise, Verdict: lab.Pass, Runs: len(runs)}
+	if c.NotRun != "" { // there is no evidence, or it was refused
+		row.Verdict, row.Reason, row.Requires = lab.NotRun, c.NotRun, c.Requires
+		return row
+	}
 	if len(runs) == 0 {
 		row.Verdict, row.Reason = lab.NotRun, noEvidence
 		r.problem("%s: never ran", c.ID)
@@ -195,7 +203,7 @@ func (r *Report) cards(cards []Card) {
 }
 
 func (r *Report) card(c Card) CardRow {
-	row := CardRow{ID: c.ID, Promise: strings.TrimSpace(c.Promise), Level: c.Level, Assumptions: c.Assumptions, Unknowns: c.Unknowns, Later: c.Later}
+	row := CardRow{ID: c.ID, Promise: strings.TrimSpace(c.Promise), Level: c.Level, Assumptions: c.Assumptions, Unknowns: c.Unknowns}
 	selected, err := c.selected()
 	if err != nil { // ReadCard has refused such a card
 		row.Status, row.Reason = NotShown, err.Error()
@@ -213,13 +221,8 @@ func (r *Report) card(c Card) CardRow {
 	if row.Reason == "" && reached < slices.Index(lab.Levels, c.Level) {
 		row.Reason = fmt.Sprintf("it claims %q, and its evidence reaches %q", c.Level, lab.Levels[reached])
 	}
-	switch {
-	case row.Reason != "":
+	if row.Status = Shown; row.Reason != "" {
 		row.Status = NotShown
-	case len(row.Later) > 0:
-		row.Status = Incomplete
-	default:
-		row.Status = Shown
 	}
 	return row
 }

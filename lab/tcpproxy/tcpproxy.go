@@ -26,17 +26,18 @@ func (d Direction) String() string {
 	return [...]string{"nowhere", "to the server", "to the client", "both ways"}[d&Both]
 }
 
-// Proxy forwards connections to one target until the test ends.
+// Proxy forwards connections to a target until the test ends.
 type Proxy struct {
-	target, addr string
+	addr string
 
-	mu    sync.Mutex
-	ln    net.Listener // nil while refusing
-	held  Direction
-	free  chan struct{} // closed and replaced when what pass looks at changes
-	conns map[*conn]bool
-	shut  bool
-	work  sync.WaitGroup
+	mu     sync.Mutex
+	target string
+	ln     net.Listener // nil while refusing
+	held   Direction
+	free   chan struct{} // closed and replaced when what pass looks at changes
+	conns  map[*conn]bool
+	shut   bool
+	work   sync.WaitGroup
 }
 
 // conn is one forwarded connection.
@@ -99,6 +100,13 @@ func (p *Proxy) Release(d Direction) {
 	p.stir()
 }
 
+// Redirect leads future connections to another target; present ones stay where they are.
+func (p *Proxy) Redirect(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 // Refuse closes the port, so that new connections are refused by the kernel; present ones go on.
 func (p *Proxy) Refuse() fault.Receipt {
 	p.mu.Lock()
@@ -155,7 +163,10 @@ func (p *Proxy) accept(ln net.Listener) {
 
 // serve forwards one connection until both directions have ended.
 func (p *Proxy) serve(client *net.TCPConn) {
-	server, err := net.Dial("tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := net.Dial("tcp", target)
 	if err != nil {
 		client.Close()
 		return
