@@ -135,7 +135,7 @@ func (l *lane) end(a *attempt, o channel.Outcome, free bool) {
 	v := tidings.Finish(a.Held, tidings.Observation{Outcome: o.Code, Proof: proof})
 	send := a.Held.Action == tidings.ActionSend
 	f := store.Finish{
-		ID: a.ID, N: a.N, Token: a.Token, Verdict: v, Delay: l.delay(a, v, o),
+		ID: a.ID, Note: a.Note, N: a.N, Token: a.Token, Verdict: v, Delay: l.delay(a, v, o),
 		Doubted:       send && (v.Outcome == tidings.Timeout || v.Outcome == tidings.IOError || v.Outcome == tidings.HTTP5xx && !proof),
 		Unstarted:     v.Outcome == tidings.NotSent && a.FirstCall && !v.InDoubt,
 		KeyLost:       o.KeyLost,

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tidings-project/tidings"
+	"github.com/tidings-project/tidings/internal/localpg"
 	"github.com/tidings-project/tidings/internal/localpg/pgtest"
 	"github.com/tidings-project/tidings/internal/server"
 	"github.com/tidings-project/tidings/internal/store"
@@ -258,4 +259,36 @@ func TestInterruptedBackup(t *testing.T) {
 		t.Errorf("without pg_dump: %s", out)
 	}
 	nothing()
+}
+
+// A copy with the schema of an earlier release is not called usable before it was migrated.
+func TestRestoreOfAnOlderSchema(t *testing.T) {
+	url := pgtest.NewPlainURL(t)
+	talk(t, url)
+	change(t, url, `DELETE FROM tidings.migration WHERE version_id = (SELECT max(version_id) FROM tidings.migration)`)
+	s, err := server.OpenStore(url, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Pool().Close()
+	_, major, err := s.Vacant(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dump, err := localpg.FindClient("pg_dump", major, major)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := backupCmd{database: database{URL: url}, To: filepath.Join(t.TempDir(), "backup")}
+	m := manifest{Format: manifestFormat, PgDump: dump.Version}
+	if err := s.Export(t.Context(), func(snapshot string, contents store.Contents) error {
+		m.Contents = contents
+		return c.write(t.Context(), dump, snapshot, &m)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if out := want(t, exitNo, "restore", "--database-url", pgtest.NewEmptyURL(t), "--from", c.To); !strings.Contains(out, "as in the manifest") ||
+		!strings.Contains(out, "not known yet") || !strings.Contains(out, "tidings migrate") || strings.Contains(out, "can be used after") {
+		t.Errorf("restore of an older schema: %s", out)
+	}
 }

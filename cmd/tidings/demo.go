@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -47,7 +48,14 @@ func (demoCmd) Run(e *env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	s, err := demoServer(e, box)
+	dir, err := os.MkdirTemp("", "tidings-demo-")
+	if err != nil {
+		return fmt.Errorf("make a place for files: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	level := &slog.LevelVar{}
+	level.Set(slog.LevelError)
+	s, err := demoServer(e, box, dir, level)
 	if err != nil {
 		return err
 	}
@@ -76,7 +84,8 @@ func (demoCmd) Run(e *env) (err error) {
 			wrong = append(wrong, fmt.Sprintf("scene %d: %v", i+1, err))
 		}
 	}
-	wrong = append(wrong, playChat(e, st.api, demoSecret, len(scenes))...)
+	ended, missed := playChat(e, &chatStage{env: e, box: box, api: st.api, secret: demoSecret, dir: dir, level: level}, len(scenes))
+	wrong = append(wrong, missed...)
 	if e.ctx.Err() != nil {
 		return errInterrupted
 	}
@@ -94,23 +103,24 @@ func (demoCmd) Run(e *env) (err error) {
 		return errNo
 	}
 	fmt.Fprintf(e.stdout, "\n%d scenes ended as they should, and verify finds no violated promise in the tables. It took %v.\n",
-		len(scenes)+len(chatScenes), time.Since(began).Round(time.Second))
+		len(scenes)+ended, time.Since(began).Round(time.Second))
 	return nil
 }
 
-func demoServer(e *env, box *sandbox.Sandbox) (*server.Server, error) {
+// demoServer is everything in one process. Its journal and its witness are in dir, its errors are printed from level on.
+func demoServer(e *env, box *sandbox.Sandbox, dir string, level slog.Leveler) (*server.Server, error) {
 	var cfg server.Config
 	if err := kong.ApplyDefaults(&cfg); err != nil {
 		return nil, fmt.Errorf("read the settings' defaults: %w", err)
 	}
 	cfg.DatabaseURL, cfg.Listen, cfg.MetricsListen, cfg.Roles = box.DatabaseURL(), "127.0.0.1:0", "", []string{server.RoleAPI, server.RoleWorker, server.RoleGateway}
-	cfg.TokenHS256Secret, cfg.GatewayDrain = server.Secret{Text: demoSecret}, time.Second
+	cfg.TokenHS256Secret, cfg.GatewayDrain, cfg.OutsideDir = server.Secret{Text: demoSecret}, time.Second, dir
 	cfg.Poll, cfg.Backoff, cfg.MaxDelay, cfg.Drain = 50*time.Millisecond, demoTimeout, time.Second, 5*time.Second
 	cfg.Channels = box.Channels(demoTimeout, demoLease)
 	patient := cfg.Channels["sms"]
 	patient.Timeout, patient.Lease = 2300*time.Millisecond, 4*time.Second
 	cfg.Channels["patient"] = patient
-	return server.New(e.ctx, cfg, slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+	return server.New(e.ctx, cfg, slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: level})))
 }
 
 // stage is where the scenes are played.

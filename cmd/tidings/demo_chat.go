@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/client"
 	"github.com/tidings-project/tidings/cmd/tidings/internal/relay"
+	"github.com/tidings-project/tidings/cmd/tidings/internal/sandbox"
 	"github.com/tidings-project/tidings/internal/token"
 )
 
@@ -25,8 +27,11 @@ var demoPeople = []string{"u-ana", "u-ben", "u-cai"}
 // chatStage is where the scenes of the conversation are played: one server, and devices that come and go.
 type chatStage struct {
 	env    *env
+	box    *sandbox.Sandbox
 	api    remote
-	secret string // of the tokens
+	secret string         // of the tokens
+	dir    string         // for files; also the server's, for what lies outside of the database
+	level  *slog.LevelVar // from which on the server's log is printed
 
 	mu      sync.Mutex
 	devices []*device // that are open
@@ -40,7 +45,8 @@ type device struct {
 	relay *relay.Relay // what it connects through, if anything
 
 	mu     sync.Mutex
-	seqs   []int64 // of the events, in the order in which they came
+	told   []client.Update // but for the state of the connection
+	seqs   []int64         // of the events, in the order in which they came
 	bodies []string
 	read   int64
 	unread int64
@@ -58,6 +64,9 @@ func (d *device) handle(u client.Update) {
 		}
 	case client.ReadMoved:
 		d.read, d.unread = u.Seq, u.Unread
+	}
+	if _, state := u.(client.Connection); !state {
+		d.told = append(d.told, u)
 	}
 	close(d.stir)
 	d.stir = make(chan struct{})
@@ -81,7 +90,7 @@ func (d *device) until(ctx context.Context, what string, cond func() bool) error
 }
 
 // open connects a device of a user; down, if any, stands between it and the server.
-func (st *chatStage) open(user, name string, down func([]byte) ([][]byte, bool)) (*device, error) {
+func (st *chatStage) open(user, name string, down func([]byte) ([][]byte, bool), change ...func(*client.Config)) (*device, error) {
 	d := &device{user: user, stir: make(chan struct{})}
 	url := st.api.URL
 	if down != nil {
@@ -92,14 +101,17 @@ func (st *chatStage) open(user, name string, down func([]byte) ([][]byte, bool))
 		d.relay.Down = down
 		url = d.relay.URL()
 	}
-	var err error
-	d.Client, err = client.Open(client.Config{URL: url, Device: user + "-" + name, Name: "tidings-demo", Handle: d.handle, BackoffMin: 20 * time.Millisecond,
+	cfg := client.Config{URL: url, Device: user + "-" + name, Name: "tidings-demo", Handle: d.handle, BackoffMin: 20 * time.Millisecond,
 		Token: func(context.Context) (client.Token, error) {
 			expires := time.Now().Add(time.Hour)
 			text, err := token.IssueHS256([]byte(st.secret), "tidings", token.Claims{User: user, Issued: time.Now(), Expires: expires})
 			return client.Token{Text: text, Expires: expires}, err
-		}})
-	if err != nil {
+		}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	var err error
+	if d.Client, err = client.Open(cfg); err != nil {
 		return nil, fmt.Errorf("connect %s's %s: %w", user, name, err)
 	}
 	st.mu.Lock()
@@ -353,28 +365,50 @@ func pushed(frame []byte) int64 {
 	return f.Event.Seq
 }
 
-// playChat plays the scenes of the conversation, numbered on from n, and returns what went wrong.
-func playChat(e *env, api remote, secret string, n int) (wrong []string) {
-	st := &chatStage{env: e, api: api, secret: secret}
+// notPlayed says why a scene cannot be played on this machine.
+type notPlayed struct{ error }
+
+// playChat plays the scenes of conversations, numbered on from n. It returns how many have ended as they should, and what went wrong.
+func playChat(e *env, st *chatStage, n int) (ended int, wrong []string) {
 	defer func() {
 		if err := st.close(); err != nil {
 			wrong = append(wrong, fmt.Sprintf("close the devices: %v", err))
 		}
 	}()
-	if err := api.call(e, "PUT", "/v1/conversations/"+demoConv, map[string]any{"members": demoPeople}, nil); err != nil {
-		return []string{fmt.Sprintf("create the conversation: %v", err)}
+	if err := st.create(e, demoConv, demoPeople, 0); err != nil {
+		return 0, []string{err.Error()}
 	}
-	for i, sc := range chatScenes {
+	for i, sc := range slices.Concat(chatScenes, lifeScenes) {
+		if e.ctx.Err() != nil {
+			break
+		}
 		fmt.Fprintf(e.stdout, "\n%d. %s\n", n+i+1, sc.title)
 		ctx, cancel := context.WithTimeout(e.ctx, demoPatience)
 		report, err := sc.play(ctx, st)
 		cancel()
-		if err != nil {
+		var not notPlayed
+		switch {
+		case errors.As(err, &not):
+			fmt.Fprintf(e.stdout, "   Not played: %v\n", not)
+		case err != nil:
 			fmt.Fprintf(e.stdout, "   WRONG: %v\n", err)
 			wrong = append(wrong, fmt.Sprintf("scene %d: %v", n+i+1, err))
-			continue
+		default:
+			fmt.Fprintf(e.stdout, "   %s\n", report)
+			ended++
 		}
-		fmt.Fprintf(e.stdout, "   %s\n", report)
 	}
-	return wrong
+	return ended, wrong
+}
+
+// create creates a conversation; retention 0: it keeps everything.
+func (st *chatStage) create(e *env, conv string, members []string, retention time.Duration) error {
+	settings := map[string]any{"members": members}
+	if retention > 0 {
+		settings["retention_ms"] = retention.Milliseconds()
+	}
+	if err := st.api.call(e, "PUT", "/v1/conversations/"+conv, settings, nil); err != nil {
+		return fmt.Errorf("create a conversation: %w", err)
+	}
+	return nil
 }

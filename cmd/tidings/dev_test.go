@@ -143,7 +143,7 @@ func TestDemo(t *testing.T) {
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it takes %v", took)
 	}
-	for _, line := range []string{"[SEND LEASE_EXPIRED, SEND ACCEPTED_REPLAY]", "settled by demo:eve", "15 scenes ended as they should"} {
+	for _, line := range []string{"[SEND LEASE_EXPIRED, SEND ACCEPTED_REPLAY]", "settled by demo:eve", "18 scenes ended as they should"} {
 		if !strings.Contains(out, line) {
 			t.Errorf("the demo does not say %q:\n%s", line, out)
 		}

@@ -1,7 +1,7 @@
 // Package localpg runs a private PostgreSQL server for development, tests and experiments.
 //
 // The server listens on 127.0.0.1 only, asks for a random password, and ends with the process that started it, even if
-// that process is killed. It runs for root as well, as another user.
+// that process is killed. It runs for root as well, as another user. FindClient finds the client programs of PostgreSQL.
 //
 // Two environment variables direct it: TIDINGS_PG_BIN is the directory with the server programs, see Find;
 // TIDINGS_PG_USER is the user that runs the server for root, instead of postgres or nobody.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/tidings-project/tidings"
@@ -42,10 +43,11 @@ type WitnessedEvent struct {
 // WitnessPath is where a directory's witness is.
 func WitnessPath(dir string) string { return filepath.Join(dir, witnessName) }
 
-// ReadWitness reads the witness of a directory; nil when there is none.
+// ReadWitness reads the witness of a directory; nil when there is none, or no such directory. One that is there and cannot be read is
+// an error: it may tell of a loss.
 func ReadWitness(dir string) (*Witness, error) {
 	text, err := os.ReadFile(WitnessPath(dir))
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	var w Witness

@@ -30,36 +30,21 @@ type gone struct {
 	Again           bool
 }
 
-// sortingSQL lets a statement of byKey sort what it has found, where it would otherwise read a whole index in its order.
-const sortingSQL = `SELECT set_config('enable_sort', 'on', true)`
+// markRecalledSQL marks the notifications about a recalled message, whoever they are for, through notification_about. What was purged has
+// forgotten what it was about.
+const markRecalledSQL = `WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now_at)
+	UPDATE tidings.notification n SET about_gone_at = k.now_at FROM clock k
+	 WHERE n.about_conv = @conv::text AND n.about_seq = @seq::bigint AND n.about_gone_at IS NULL AND n.bucket = ANY (@buckets::smallint[])`
 
-// markRecalledSQL marks the notifications about recalled messages, through notification_about. What was purged has forgotten what it was
-// about. The rows are locked in the order of their ids, as Purge does.
-const markRecalledSQL = `WITH hit AS MATERIALIZED (
-		SELECT n.id, n.bucket, statement_timestamp() AS now_at
-		  FROM unnest(@convs::text[], @seqs::bigint[]) g (conv, seq) JOIN tidings.notification n ON n.about_conv = g.conv AND n.about_seq = g.seq
-		 WHERE n.about_gone_at IS NULL AND n.bucket = ANY (@buckets::smallint[]) ORDER BY n.id FOR NO KEY UPDATE OF n
-	)
-	UPDATE tidings.notification n SET about_gone_at = h.now_at FROM hit h
-	 WHERE n.id = h.id AND n.bucket = h.bucket AND n.bucket = ANY (@buckets::smallint[])`
+// markUserSQL marks the notifications of a user about what that user has read or left, through notification_about_user.
+const markUserSQL = `WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now_at)
+	UPDATE tidings.notification n SET about_gone_at = k.now_at FROM clock k
+	 WHERE n.user_id = @user::text AND n.about_conv = @conv::text AND n.about_seq <= @seq::bigint AND n.about_gone_at IS NULL AND n.bucket = @bucket::smallint`
 
-// markUsersSQL marks the notifications of users about what they have read or left, through notification_about_user.
-const markUsersSQL = `WITH hit AS MATERIALIZED (
-		SELECT n.id, n.bucket, statement_timestamp() AS now_at
-		  FROM unnest(@convs::text[], @seqs::bigint[], @users::text[], @of::smallint[]) g (conv, seq, usr, bucket)
-		  JOIN tidings.notification n ON n.user_id = g.usr AND n.about_conv = g.conv AND n.about_seq <= g.seq AND n.bucket = g.bucket
-		 WHERE n.about_gone_at IS NULL AND n.bucket = ANY (@of::smallint[]) ORDER BY n.id FOR NO KEY UPDATE OF n
-	)
-	UPDATE tidings.notification n SET about_gone_at = h.now_at FROM hit h
-	 WHERE n.id = h.id AND n.bucket = h.bucket AND n.bucket = ANY (@of::smallint[])`
-
-// They end what was marked, row by row through gone's primary key; a recall and a leave stay for the second time. The join alone names the
-// conversations: an array of as many beside it would be gone through for each row.
+// They end what was marked, by gone's primary key; a recall and a leave stay for the second time.
 const (
-	deleteGoneSQL = `DELETE FROM tidings.gone g USING unnest(@convs::text[], @whys::text[], @users::text[], @seqs::bigint[]) t (conv, why, usr, seq)
-		WHERE g.conv_id = t.conv AND g.why = t.why AND g.user_id = t.usr AND g.seq = t.seq`
-	keepGoneSQL = `UPDATE tidings.gone g SET marked = true FROM unnest(@convs::text[], @whys::text[], @users::text[], @seqs::bigint[]) t (conv, why, usr, seq)
-		WHERE g.conv_id = t.conv AND g.why = t.why AND g.user_id = t.usr AND g.seq = t.seq`
+	deleteGoneSQL = `DELETE FROM tidings.gone g WHERE g.conv_id = @conv AND g.why = @why AND g.user_id = @user AND g.seq = @seq`
+	keepGoneSQL   = `UPDATE tidings.gone g SET marked = true WHERE g.conv_id = @conv AND g.why = @why AND g.user_id = @user AND g.seq = @seq`
 )
 
 // MarkGone tells the notifications of up to limit recalls, leaves and reads that what they speak of is gone, so that the next claim does
@@ -106,58 +91,35 @@ func (s *Store) MarkGone(ctx context.Context, limit int) (n int, more bool, err 
 	return n, more, nil
 }
 
-// markGone marks the notifications that rows speak of, once each.
+// markGone marks the notifications that rows speak of, once each. There is a statement for each, and all travel together: a join of many
+// would be planned by what the statistics say of tables that are mostly empty.
 func (s *Store) markGone(ctx context.Context, rows []gone) error {
-	type about struct{ conv, user string }
+	type about struct{ user, conv string }
 	upTo := map[about]int64{} // of reads and leaves only the last counts
-	var recalled struct {
-		convs []string
-		seqs  []int64
-	}
+	marks := &pgx.Batch{}
 	for _, g := range rows {
 		if g.User == "" {
-			recalled.convs, recalled.seqs = append(recalled.convs, g.Conv), append(recalled.seqs, g.Seq)
+			marks.Queue(markRecalledSQL, pgx.NamedArgs{"conv": g.Conv, "seq": g.Seq, "buckets": s.buckets})
 		} else {
-			key := about{g.Conv, g.User}
+			key := about{g.User, g.Conv}
 			upTo[key] = max(upTo[key], g.Seq)
 		}
 	}
-	marks := &pgx.Batch{}
-	marks.Queue(sortingSQL)
-	if len(recalled.convs) > 0 {
-		marks.Queue(markRecalledSQL, pgx.NamedArgs{"convs": recalled.convs, "seqs": recalled.seqs, "buckets": s.buckets})
-	}
-	if len(upTo) > 0 {
-		var convs, users []string
-		var seqs []int64
-		var of []int16
-		for key, seq := range upTo {
-			convs, users, seqs, of = append(convs, key.conv), append(users, key.user), append(seqs, seq), append(of, tidings.Bucket(key.user))
-		}
-		marks.Queue(markUsersSQL, pgx.NamedArgs{"convs": convs, "users": users, "seqs": seqs, "of": of})
+	for key, seq := range upTo {
+		marks.Queue(markUserSQL, pgx.NamedArgs{"user": key.user, "conv": key.conv, "seq": seq, "bucket": tidings.Bucket(key.user)})
 	}
 	return s.write(ctx, "mark notifications of what is gone", func(ctx context.Context) error { return s.byKey(ctx, marks) })
 }
 
 // settleGone ends rows whose notifications are marked.
 func settleGone(ctx context.Context, tx pgx.Tx, rows []gone) error {
-	type keys struct {
-		convs, whys, users []string
-		seqs               []int64
-	}
-	var done, kept keys
-	for _, g := range rows {
-		to := &done
-		if !g.Again && g.Why != "read" {
-			to = &kept
-		}
-		to.convs, to.whys, to.users, to.seqs = append(to.convs, g.Conv), append(to.whys, g.Why), append(to.users, g.User), append(to.seqs, g.Seq)
-	}
 	settle := &pgx.Batch{}
-	for sql, k := range map[string]keys{deleteGoneSQL: done, keepGoneSQL: kept} {
-		if len(k.convs) > 0 {
-			settle.Queue(sql, pgx.NamedArgs{"convs": k.convs, "whys": k.whys, "users": k.users, "seqs": k.seqs})
+	for _, g := range rows {
+		sql := deleteGoneSQL
+		if !g.Again && g.Why != "read" {
+			sql = keepGoneSQL
 		}
+		settle.Queue(sql, pgx.NamedArgs{"conv": g.Conv, "why": g.Why, "user": g.User, "seq": g.Seq})
 	}
 	return tx.SendBatch(ctx, settle).Close()
 }
