@@ -26,7 +26,6 @@ const restoredConv = "c-restored"
 
 // restoreBackup loses what two devices have written after a backup.
 func restoreBackup(ctx context.Context, st *chatStage) (string, error) {
-	t0 := time.Now(); lap := func(w string) { fmt.Println("LAP", w, time.Since(t0)) }
 	major, err := value[int](ctx, st, `SELECT current_setting('server_version_num')::int / 10000`)
 	if err != nil {
 		return "", err
@@ -58,32 +57,26 @@ func restoreBackup(ctx context.Context, st *chatStage) (string, error) {
 		return "", err
 	}
 	backup := filepath.Join(st.dir, "backup")
-	lap("talk")
 	if err := ran(ctx, "backup", func(e *env) error {
 		return (&backupCmd{database: database{URL: st.box.DatabaseURL()}, To: backup}).Run(e)
 	}); err != nil {
 		return "", err
 	}
-	lap("backup")
 	if err := st.afterwards(ctx, devices, regretted); err != nil {
 		return "", err
 	}
-	lap("afterwards")
 	st.level.Set(slog.LevelError + 1) // it says again and again what this scene, the last one, is about
 	if err := st.exchange(ctx, backup); err != nil {
 		return "", err
 	}
-	lap("exchange")
 	if err := st.refusing(ctx); err != nil {
 		return "", err
 	}
-	lap("refusing")
 	if err := ran(ctx, "recover", func(e *env) error {
 		return (&recoverCmd{database: database{URL: st.box.DatabaseURL()}, OutsideDir: st.dir}).Run(e)
 	}); err != nil {
 		return "", err
 	}
-	lap("recover")
 	return st.converges(ctx, devices, regretted)
 }
 

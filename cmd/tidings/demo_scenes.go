@@ -152,7 +152,7 @@ func (st *stage) kill(e *env, user string) error {
 
 // startWorker starts `tidings serve` in the role of a worker for the channel mobile. It ends with this process at the latest.
 func (st *stage) startWorker(e *env, dir string) (*exec.Cmd, error) {
-	mobile := st.box.Channels(1400*time.Millisecond, demoLease)["push"]
+	mobile := st.box.Channels(1400*time.Millisecond, demoLease+time.Second)["push"] // a new process connects between the claim and the call
 	text, err := yaml.Marshal(map[string]any{"channels": map[string]server.Channel{"mobile": mobile}})
 	if err != nil {
 		return nil, fmt.Errorf("write a worker's configuration: %w", err)

@@ -81,6 +81,7 @@ func (c *devCmd) Run(e *env) (err error) {
 		return err
 	}
 	cfg.TokenHS256Secret = server.Secret{Text: secret}
+	cfg.OutsideDir = filepath.Join(c.Dir, "pg", "outside") // goes with this database when there is a fresh one
 	port, err := c.apiPort(box)
 	if err != nil {
 		return err

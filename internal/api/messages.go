@@ -9,7 +9,6 @@ import (
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/store"
@@ -111,10 +110,8 @@ func (a *API) send(ctx context.Context, m tidings.Message) (tidings.Answer, erro
 		return tidings.Answer{}, err
 	}
 	defer end()
-	var answers []tidings.Answer
-	err = a.store.Committing(ctx, "send a message", func(ctx context.Context, conn *pgxpool.Conn) (err error) {
-		answers, err = outbox.Post(ctx, conn, m)
-		return err
+	answers, err := a.store.Committing(ctx, "send a message", []tidings.Message{m}, func(ctx context.Context, db *store.Committer) ([]tidings.Answer, error) {
+		return outbox.Post(ctx, db, m)
 	})
 	if err != nil {
 		return tidings.Answer{}, err

@@ -50,7 +50,7 @@ const createConversationSQL = `WITH clock AS MATERIALIZED (SELECT statement_time
 	), posted AS (
 		INSERT INTO tidings.posted (conv_id, seq, user_id) SELECT j.conv_id, j.seq, j.user_id FROM joined j
 	)
-	SELECT (SELECT count(*) FROM made) > 0, (SELECT count(*) FROM tidings.lineage l WHERE l.node = @node) > 0`
+	SELECT (SELECT count(*) FROM made) > 0, coalesce((SELECT l.generation FROM tidings.lineage l WHERE l.node = @node), 0), k.now_at FROM clock k`
 
 // conversationSQL reads what a conversation was created with, by primary keys. A purge leaves of the first members what a join at
 // that place tells. The lock waits for nobody, but makes the commit of this answer wait for a synchronous standby.
@@ -70,12 +70,19 @@ func (s *Store) CreateConversation(ctx context.Context, c Conversation) (created
 	retention := inMilliseconds(c.Retention)
 	args := pgx.NamedArgs{"conv": c.Conv, "members": c.Members, "recall_window_ms": c.RecallWindow.Milliseconds(), "retention_ms": retention, "node": node}
 	err = s.transact(ctx, "create a conversation", func(ctx context.Context, tx pgx.Tx) error {
-		var known bool
+		var epoch int64
+		var at time.Time
 		args["log"] = logOf(tx.Conn())
-		if err := tx.QueryRow(ctx, createConversationSQL, args).Scan(&created, &known); err != nil || created {
+		if err := tx.QueryRow(ctx, createConversationSQL, args).Scan(&created, &epoch, &at); err != nil {
 			return err
 		}
-		if !known {
+		if created && len(c.Members) > 0 {
+			note(tx, c.Conv, epoch, int64(len(c.Members)), at)
+		}
+		if created {
+			return nil
+		}
+		if epoch == 0 {
 			return tidings.Errorf(tidings.Unavailable, "create a conversation: the database's lineage is not recorded yet, so that there is no epoch")
 		}
 		var (
