@@ -24,7 +24,7 @@ import (
 
 var (
 	rounds  = flag.Int("rounds", 5, "rounds; the median counts")
-	only    = flag.String("only", "", "measure only these, separated by commas: create, settle, flat, kill, chat-send, chat-idle, chat-fan")
+	only    = flag.String("only", "", "measure only these, separated by commas: create, settle, flat, kill, chat-send, chat-idle, chat-fan, chat-purge, chat-rolling")
 	profile = flag.String("cpuprofile", "", "write a CPU profile of this process")
 	tasks   = flag.Int("tasks", 40_000, "tasks per round")
 )
@@ -66,7 +66,7 @@ func run(ctx context.Context) error {
 		name string
 		run  func(context.Context) error
 	}{{"create", b.create}, {"settle", b.settle}, {"flat", b.flat}, {"kill", b.kill},
-		{"chat-send", b.chatSend}, {"chat-idle", b.chatIdle}, {"chat-fan", b.chatFan}} {
+		{"chat-send", b.chatSend}, {"chat-idle", b.chatIdle}, {"chat-fan", b.chatFan}, {"chat-purge", b.chatPurge}, {"chat-rolling", b.chatRolling}} {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), part.name) {
 			continue
 		}

@@ -144,6 +144,15 @@ func (c *Client) emptyAt(conv string, at Position) {
 	}
 }
 
+// trimmed forgets the messages that were sent to places before minSeq: they are purged, and so may be what has recalled them.
+func (c *Client) trimmed(conv string, epoch, minSeq int64) {
+	for _, e := range slices.Clone(c.box.recent) {
+		if e.Conv == conv && e.sent.Epoch == epoch && e.sent.Seq < minSeq {
+			c.empty(e)
+		}
+	}
+}
+
 // empty forgets a message that was sent, with its body.
 func (c *Client) empty(e *entry) {
 	c.box.forget(e)

@@ -247,6 +247,7 @@ func (c *Client) syncAnswered(r *request, f *wire.Frame) {
 	for i := range f.Events {
 		c.takeBack(v, f.Epoch, &f.Events[i])
 	}
+	c.trimmed(v.conv, f.Epoch, f.MinSeq)
 	if !f.More && v.log.cursor >= v.log.head {
 		v.answer(nil)
 	}

@@ -69,7 +69,7 @@ func (c *Client) outcomeAnswered(r *request, f *wire.Frame) {
 	case f.T == wire.TypeOutcome && f.Stored == "purged" && waits:
 		c.finish(v, e, Sent{Seq: f.Seq}, &tidings.Error{Code: tidings.OriginalExpired, Message: tidings.Codes[tidings.OriginalExpired].When, Seq: f.Seq})
 	case f.T == wire.TypeOutcome && f.Stored == "purged":
-		c.stands(e, f.Seq, f.Epoch)
+		c.empty(e)
 	case gone && waits:
 		err := e.verdict
 		e.verdict, e.doubted = nil, false

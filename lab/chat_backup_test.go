@@ -177,7 +177,7 @@ func (c *chat) verify() (violated []string) {
 
 func backupAndRestore(t *lab.T) {
 	c := newChat(t)
-	n := c.node("a")
+	n := c.node("a", with("TIDINGS_GATEWAY_DRAIN", "100ms"))
 	c.live(n)
 
 	// A dump while others send.

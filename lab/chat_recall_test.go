@@ -188,7 +188,6 @@ func (g *group) clogged() *socket {
 	g.n.conversation("c-fill", "u-fil", "u-cai")
 	fil := g.n.device("u-fil", "u-fil-d1")
 	s := g.n.socket("u-cai", "u-cai-d1")
-	g.Must("make the receiver's buffer small", s.conn.SetReadBuffer(8<<10))
 	const most, each, settled = 200, 8, 5 // so many at once that the gateway does not give the receiver up for them
 	body := strings.Repeat("x", 16_000)
 	for i := range most {

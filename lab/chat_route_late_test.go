@@ -116,22 +116,7 @@ func (c *chat) waits(n int, text string) {
 func (c *chat) interleave(nodes []*node, ways []*pgproxy.Proxy) {
 	c.Helper()
 	const users, rounds = 16, 63
-	var again atomic.Int64
-	ctx, stop := context.WithCancel(c.ctx)
-	held := make(chan struct{})
-	seed := c.Rand().Uint64()
-	go func() { // waited for below
-		defer close(held)
-		r := random(seed, users)
-		for ctx.Err() == nil {
-			for _, way := range ways {
-				trap := way.Arm(pgproxy.Rule{What: "a connect or a registration", When: pgproxy.Before, Do: pgproxy.Hold,
-					Match: func(m pgproxy.Message) bool { return saysHello(m) || registersAgain(m) }})
-				time.AfterFunc(time.Duration(r.IntN(20))*time.Millisecond, trap.Release)
-			}
-			pauseABit()
-		}
-	}()
+	var again, waiting atomic.Int64
 	for _, way := range ways { // these rules never match: they count
 		way.Arm(pgproxy.Rule{What: "nothing", When: pgproxy.Before, Do: pgproxy.Cut, Match: func(m pgproxy.Message) bool {
 			if registersAgain(m) {
@@ -140,6 +125,28 @@ func (c *chat) interleave(nodes []*node, ways []*pgproxy.Proxy) {
 			return false
 		}})
 	}
+	ctx, stop := context.WithCancel(c.ctx)
+	held := make(chan struct{})
+	seed := c.Rand().Uint64()
+	go func() { // waited for below
+		defer close(held)
+		for r := random(seed, users); ctx.Err() == nil; pauseABit() {
+			if waiting.Load() > 8 {
+				continue
+			}
+			for _, way := range ways {
+				waiting.Add(1)
+				trap := way.Arm(pgproxy.Rule{What: "a connect or a registration", When: pgproxy.Before, Do: pgproxy.Hold, Match: func(m pgproxy.Message) bool {
+					matches := saysHello(m) || registersAgain(m)
+					if matches {
+						waiting.Add(-1)
+					}
+					return matches
+				}})
+				time.AfterFunc(time.Duration(r.IntN(20))*time.Millisecond, trap.Release)
+			}
+		}
+	}()
 	began := time.Now()
 	var done, lost atomic.Int64
 	c.Together("devices that connect", users, func(i int) {

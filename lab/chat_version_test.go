@@ -134,7 +134,7 @@ func otherServer(t *lab.T, bin string) *localpg.Server {
 func intoAnotherVersion(t *lab.T) {
 	bin := otherPostgres(t)
 	c := newChat(t)
-	n := c.node("a")
+	n := c.node("a", with("TIDINGS_GATEWAY_DRAIN", "100ms"))
 	c.live(n)
 	n.Terminate()
 	n.Exit(soon)

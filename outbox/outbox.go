@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -85,11 +86,18 @@ func Notify(ctx context.Context, db DB, notifications ...tidings.Notification) (
 	return notified, nil
 }
 
+// missing are the SQLSTATEs of a database that is not, or not yet again, what it has to be: a table, a schema, a function, a key or a type
+// is not there, or the log has become another under a session.
+var missing = []string{"42P01", "3F000", "42883", "42P10", "42704", "55000"}
+
 // coded gives a database error its code without repeating details, which may hold a body.
 func coded(doing string, err error) error {
+	var own *tidings.Error
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
+	case errors.As(err, &own): // of a pool that refuses its database
+		return err
 	case errors.As(err, &connect):
 		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: err}
 	case errors.As(err, &pg) && (pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"):
@@ -100,6 +108,8 @@ func coded(doing string, err error) error {
 		return &tidings.Error{Code: tidings.InvalidArgument, Message: doing + ": " + pg.Message, Err: err}
 	case errors.As(err, &pg) && (pg.Code[:2] == "08" || pg.Code[:2] == "40" || pg.Code[:2] == "53" || pg.Code[:2] == "57" || pg.Code == "55P03"):
 		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database is not available: " + pg.Code, Err: err}
+	case errors.As(err, &pg) && slices.Contains(missing, pg.Code):
+		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database has not got Tidings' schema, or is being replaced: " + pg.Code, Err: err}
 	case errors.As(err, &pg):
 		return &tidings.Error{Code: tidings.Internal, Message: doing + ": " + pg.Code + ": " + pg.Message, Err: err}
 	case pgconn.SafeToRetry(err):

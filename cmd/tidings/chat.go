@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -161,7 +160,7 @@ func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScree
 			}
 		}
 	}()
-	var last *client.Pending // the newest message of these lines
+	talk := chatTalk{chatCmd: c, conn: conn, show: show, followed: followed}
 	for {
 		select {
 		case <-ctx.Done():
@@ -170,86 +169,9 @@ func (c *chatCmd) talk(ctx context.Context, conn *client.Client, show *chatScree
 			if !more || line == "/quit" {
 				return
 			}
-			if strings.HasPrefix(line, "/") {
-				if line = line[1:]; !strings.HasPrefix(line, "/") {
-					c.command(ctx, conn, show, followed, last, strings.Fields(line))
-					continue
-				}
-			}
-			sent, err := conn.Send(client.Message{Conv: c.Conv, Body: line})
-			if err != nil {
-				show.note("not sent: %v", err)
-				continue
-			}
-			last = sent
-			show.offline()
+			talk.line(ctx, line)
 		}
 	}
-}
-
-// command does what a line says that begins with a slash.
-func (c *chatCmd) command(ctx context.Context, conn *client.Client, show *chatScreen, followed <-chan struct{}, last *client.Pending, words []string) {
-	switch {
-	case len(words) == 0 || len(words) > 2 || len(words) == 2 && words[0] != "recall":
-	case words[0] == "recall":
-		if err := c.recall(ctx, conn, show, followed, last, words[1:]); err != nil {
-			show.note("not recalled: %v", err)
-		}
-		return
-	case words[0] == "resend":
-		for _, e := range show.takeAsked() {
-			conn.Resend(e.Conv, e.Cmid)
-		}
-		return
-	case words[0] == "discard":
-		for _, e := range show.takeAsked() {
-			if err := conn.Discard(e.Conv, e.Cmid); err != nil {
-				show.note("not discarded: %v", err)
-			}
-		}
-		return
-	}
-	show.note("not sent: there is /recall or /recall SEQ, /resend, /discard, /quit; //text sends /text")
-}
-
-// recall takes back the message at the seq that is given, or one's newest one.
-func (c *chatCmd) recall(ctx context.Context, conn *client.Client, show *chatScreen, followed <-chan struct{}, last *client.Pending, words []string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Wait)
-	defer cancel()
-	select {
-	case <-followed:
-	case <-ctx.Done():
-		return errors.New("the conversation is not here yet")
-	}
-	_, upTo := conn.Events(c.Conv, 0, 0)
-	show.wait(ctx, upTo.Seq)
-	var target client.Position
-	if len(words) > 0 {
-		seq, err := strconv.ParseInt(words[0], 10, 64)
-		if err != nil {
-			return fmt.Errorf("%s is no seq", words[0])
-		}
-		target.Seq = seq
-	} else {
-		if last != nil {
-			switch sent, err := last.Wait(ctx); {
-			case tidings.ErrorCode(err) == tidings.OutcomeUnknown:
-				return errors.New("your last message has no answer yet")
-			case err != nil:
-				return errors.New("your last message was not sent; /recall SEQ takes an earlier one")
-			default:
-				show.mine(client.Position{Epoch: sent.Epoch, Seq: sent.Seq})
-			}
-		}
-		if target = show.takeMine(); target.Seq == 0 {
-			return errors.New("none of your messages is shown here; /recall SEQ takes any")
-		}
-	}
-	if _, err := conn.Recall(client.Recall{Conv: c.Conv, Target: target}); err != nil {
-		return err
-	}
-	show.offline()
-	return nil
 }
 
 // leave waits a while until everything is sent, and shown.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 )
@@ -65,16 +66,29 @@ func (s *Server) baseBackup(ctx context.Context, to, from string, more ...string
 // it takes writes, on a new timeline. target are settings of PostgreSQL, such as recovery_target_name or recovery_target_time; the
 // end of the archive if there are none. The server has to be one with Options.Archive.
 func (s *Server) RestoreTo(ctx context.Context, backup string, target map[string]string) error {
+	target = maps.Clone(target)
+	if target == nil {
+		target = map[string]string{}
+	}
+	target["recovery_target_action"] = "promote"
 	lines, err := confLines(target)
 	if err != nil {
 		return err
 	}
 	const doing = "restore PostgreSQL to a point in time"
 	const script = `[ -d "backups/$1" ] && rm -rf data && cp -a "backups/$1" data && : >data/recovery.signal && printf %s "$2" >>data/postgresql.auto.conf`
-	if err := s.whileStopped(ctx, doing, script, backup, lines+"recovery_target_action = 'promote'\n"); err != nil {
+	if err := s.whileStopped(ctx, doing, script, backup, lines); err != nil {
 		return err
 	}
-	return s.wait(ctx, doing, `SELECT NOT pg_catalog.pg_is_in_recovery()`)
+	if err := s.wait(ctx, doing, `SELECT NOT pg_catalog.pg_is_in_recovery()`); err != nil {
+		return err
+	}
+	for name := range target { // a standby of this server would look for the target, too
+		if err := s.tell(ctx, doing, `ALTER SYSTEM RESET `+name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // whileStopped runs a script in the place of the server between an orderly stop and a start.

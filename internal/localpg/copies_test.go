@@ -66,7 +66,10 @@ func TestRestoreToAPoint(t *testing.T) {
 
 func TestStandby(t *testing.T) {
 	t.Parallel()
-	primary := start(t, Options{})
+	primary := start(t, Options{Archive: true})
+	primary.must(t, primary.Backup(t.Context(), "a"))
+	execute(t, primary.URL("postgres"), `SELECT pg_catalog.pg_create_restore_point('here')`)
+	primary.must(t, primary.RestoreTo(t.Context(), "a", map[string]string{"recovery_target_name": "here"}))
 	standby, err := Standby(t.Context(), primary, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +85,7 @@ func TestStandby(t *testing.T) {
 	standby.must(t, primary.StopImmediate(t.Context()))
 	standby.must(t, standby.Promote(t.Context()))
 	execute(t, standby.URL("postgres"), `INSERT INTO t VALUES (3)`)
-	if got := query[string](t, standby.URL("postgres"), timelineSQL); got != "00000002" {
+	if got := query[string](t, standby.URL("postgres"), timelineSQL); got != "00000003" {
 		t.Errorf("the timeline is %s", got)
 	}
 	if got := query[string](t, standby.URL("postgres"), `SELECT string_agg(i::text, ',' ORDER BY i) FROM t`); got != "1,3" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tidings-project/tidings"
@@ -56,6 +57,16 @@ func (c *Committer) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 		}
 	}
 	return nil, errors.Join(err, results.Close())
+}
+
+// Exec is Query for a statement whose rows nobody wants.
+func (c *Committer) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	rows, err := c.Query(ctx, sql, args...)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	rows.Close()
+	return rows.CommandTag(), rows.Err()
 }
 
 // committedRows are the rows of a statement with whose last one the transaction is over: an error of the commit is theirs.

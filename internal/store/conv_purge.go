@@ -18,7 +18,9 @@ import (
 
 const (
 	// purgeStep is how many events a step of PurgeLogs purges at most.
-	purgeStep = 500
+	purgeStep = 200
+	// purgePause is for how much longer PurgeLogs leaves a log to others between two steps than a step has locked it.
+	purgePause = 3
 	// leastStep is a step that is not halved any more.
 	leastStep = 16
 	// purgeTimeout ends a step's statement, and a step whose process does not go on.
@@ -172,7 +174,7 @@ type PurgedLogs struct {
 }
 
 // PurgeLogs purges every conversation that has a retention, in steps, until nothing is left to do or ctx ends. Between two steps it
-// leaves a log to others for as long as it had it. A conversation that cannot be purged, because somebody holds it, is left to
+// leaves a log to others for three times as long as it had it. A conversation that cannot be purged, because somebody holds it, is left to
 // the next pass; the error is the first one of those.
 func (s *Store) PurgeLogs(ctx context.Context) (all PurgedLogs, err error) {
 	for after, more := "", true; more; {
@@ -212,7 +214,7 @@ func (s *Store) purgeWhole(ctx context.Context, conv string, all *PurgedLogs) er
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(p.Held):
+		case <-time.After(purgePause * p.Held):
 		}
 	}
 }

@@ -95,8 +95,8 @@ func memoryOf(conn *pgx.Conn) *LineageMemory {
 }
 
 // missingObjects are the SQLSTATEs by which a statement shows that the database is being replaced under it: the log is another one, or a
-// table, schema, function or key is not there. Such a statement has changed nothing.
-var missingObjects = map[string]bool{"55000": true, "42P01": true, "3F000": true, "42883": true, "42P10": true}
+// table, schema, function, key or type is not there. Such a statement has changed nothing.
+var missingObjects = map[string]bool{"55000": true, "42P01": true, "3F000": true, "42883": true, "42P10": true, "42704": true}
 
 // Configure prepares a pool for a Store, as the function Configure does, and lets nobody have a connection of it whose database may not
 // be served. While that is so, one connection is tried now and then, and the others are refused at once.

@@ -80,7 +80,11 @@ func (r Report) sections() []section {
 
 	counts := section{title: "Passed", columns: []string{"by", "", "families 04 to 11", "all that run"}}
 	for _, c := range r.Counts {
-		counts.add(c.By, c.Name, fmt.Sprintf("%d of %d", c.CorePassed, c.Core), fmt.Sprintf("%d of %d", c.Passed, c.Checks))
+		core := ""
+		if c.Core > 0 {
+			core = fmt.Sprintf("%d of %d", c.CorePassed, c.Core)
+		}
+		counts.add(c.By, c.Name, core, fmt.Sprintf("%d of %d", c.Passed, c.Checks))
 	}
 
 	promises := section{title: "Promises", columns: []string{"", "status", "level", "checks", "promise"}}
