@@ -188,6 +188,7 @@ func pointInTime(t *lab.T) {
 
 	r := chatAt(t, second.recover(t, archive(first), at), false)
 	r.key = c.key
+	t.Until("the recovery has ended", soon, func() bool { return !one[bool](r.scene, `SELECT pg_is_in_recovery()`) })
 	for conv, log := range logs {
 		t.True("the log of "+conv+" is that of the instant", slices.Equal(log, r.log(conv)))
 		t.Examined("events that had been committed by then", len(log))
