@@ -23,8 +23,7 @@ func init() {
 	})
 }
 
-// group is the group c-g of u-ana, u-ben and u-cai, whose joins are the events 1 to 3. Its story is that of the source (003_94660e7575d9c5a8,
-// "11", section 8): 4 rc-1, 5 the recall of rc-1, 6 rc-2, 7 rc-3, 8 the recall of rc-3, 9 u-cai leaves, 10 rc-4.
+// group is the group c-g of u-ana, u-ben and u-cai, whose joins are the events 1 to 3. Its story: 4 rc-1, 5 the recall of rc-1, 6 rc-2, 7 rc-3, 8 the recall of rc-3, 9 u-cai leaves, 10 rc-4.
 type group struct {
 	*chat
 	n   *node

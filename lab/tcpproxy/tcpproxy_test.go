@@ -195,3 +195,24 @@ func TestProxy(t *testing.T) {
 		again.expect("three")
 	})
 }
+
+func TestRedirect(t *testing.T) {
+	first, _ := echo(t)
+	second, ended := echo(t)
+	p := tcpproxy.Start(t, first)
+	stays := dial(t, p.Addr())
+	stays.say("at the first")
+	stays.expect("at the first")
+	p.Redirect(second)
+	goes := dial(t, p.Addr())
+	goes.say("at the second")
+	goes.expect("at the second")
+	stays.say("still at the first")
+	stays.expect("still at the first")
+	goes.Close()
+	select {
+	case <-ended:
+	case <-time.After(soon):
+		t.Error("the new connection did not go to the second target")
+	}
+}
