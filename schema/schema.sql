@@ -271,9 +271,9 @@ BEGIN
                e.seq AS known, e.mid AS known_mid, e.created_at AS known_at, e.kind AS known_kind, e.request_hash AS known_hash, e.recalled_by, b.seq AS purged,
                heads[x.place] IS NOT NULL AND e.seq IS NULL AND b.seq IS NULL AND m.join_seq IS NOT NULL AS fresh
           FROM tidings.send_items(places, senders, devices, cmids, bodies, datas) x
-          LEFT JOIN tidings.event e ON e.conv_id = convs[x.place] AND e.sender_user = x.sender AND e.cmid = x.cmid
-          LEFT JOIN tidings.tombstone b ON b.conv_id = convs[x.place] AND b.sender_user = x.sender AND b.cmid = x.cmid
-          LEFT JOIN tidings.member m ON m.conv_id = convs[x.place] AND m.user_id = x.sender AND m.leave_seq IS NULL
+          LEFT JOIN LATERAL (SELECT o.* FROM tidings.event o WHERE o.conv_id = convs[x.place] AND o.sender_user = x.sender AND o.cmid = x.cmid OFFSET 0) e ON true
+          LEFT JOIN LATERAL (SELECT t.seq FROM tidings.tombstone t WHERE t.conv_id = convs[x.place] AND t.sender_user = x.sender AND t.cmid = x.cmid OFFSET 0) b ON true
+          LEFT JOIN LATERAL (SELECT i.join_seq FROM tidings.member i WHERE i.conv_id = convs[x.place] AND i.user_id = x.sender AND i.leave_seq IS NULL OFFSET 0) m ON true
     ), numbered AS MATERIALIZED (
         SELECT l.*, CASE WHEN l.fresh THEN heads[l.place] - 1 + count(*) FILTER (WHERE l.fresh) OVER (PARTITION BY l.place ORDER BY l.ord) END AS new_seq,
                CASE WHEN l.fresh THEN gen_random_uuid() END AS new_mid,
@@ -583,12 +583,13 @@ CREATE TABLE tidings.taken_back (
     what text NOT NULL COLLATE pg_catalog."C",
     mid uuid,
     user_id text COLLATE pg_catalog."C",
+    cmid text COLLATE pg_catalog."C",
     cutoff_at timestamp with time zone,
     epoch bigint NOT NULL,
     copied boolean DEFAULT false NOT NULL,
     CONSTRAINT taken_back_check CHECK (
 CASE what
-    WHEN 'recall'::text THEN (mid IS NOT NULL)
+    WHEN 'recall'::text THEN ((mid IS NOT NULL) AND ((user_id IS NULL) = (cmid IS NULL)))
     WHEN 'purge'::text THEN (cutoff_at IS NOT NULL)
     WHEN 'erase'::text THEN ((conv_id = ''::text) AND (user_id IS NOT NULL) AND (cutoff_at IS NOT NULL))
     ELSE ((what = ANY (ARRAY['leave'::text, 'join'::text])) AND (user_id IS NOT NULL))

@@ -10,7 +10,7 @@ import (
 
 // What a Taking can be.
 const (
-	TookRecall  = "recall"  // a message was recalled: Conv, Mid
+	TookRecall  = "recall"  // a message was recalled: Conv, Mid, and its sender and cmid as User and Cmid
 	TookPurge   = "purge"   // the events up to Cutoff were purged: Conv
 	TookLeave   = "leave"   // a user was removed: Conv, User
 	TookJoin    = "join"    // a user who had left came back: Conv, User
@@ -26,6 +26,9 @@ type Taking struct {
 	Conv   string       `json:"conv,omitempty"`
 	Mid    string       `json:"mid,omitempty"`
 	User   string       `json:"user,omitempty"`
+	Cmid   string       `json:"cmid,omitempty"`
 	Cutoff *time.Time   `json:"cutoff,omitempty"`
 	Epoch  int64        `json:"epoch"` // the history in which it was done; histories are ordered by it
+
+	Installation tidings.UUID `json:"installation,omitzero"` // whose journal it is: that of tidings.installation, which a restored copy shares
 }

@@ -47,8 +47,8 @@ const (
 	keepGoneSQL   = `UPDATE tidings.gone g SET marked = true WHERE g.conv_id = @conv AND g.why = @why AND g.user_id = @user AND g.seq = @seq`
 )
 
-// MarkGone tells the notifications of up to limit recalls, leaves and reads that what they speak of is gone, so that the next claim does
-// not send them, and returns how many it has handled and whether there may be more now: also when another process is at it,
+// MarkGone tells the notifications of up to limit recalls, leaves and reads, and of as many for the second time, that what they speak of is
+// gone, so that the next claim does not send them, and returns how many it has handled and whether there may be more now: also when another process is at it,
 // which then is the only one. Those that were handled stand as such only when their notifications are marked, so whatever fails
 // in between is done again. It needs two connections.
 //

@@ -141,7 +141,7 @@ func logOf(conn *pgx.Conn) *uint32 {
 	return &m.known.events
 }
 
-// missingSQL names one of the remembered events and ends that is not there, by primary keys; ” when all are. An event that was
+// missingSQL names one of the remembered events and ends that is not there, by primary keys; empty when all are. An event that was
 // purged was there: the log begins later, in the same epoch. A purge of notifications deletes the attempts, too, and leaves the notification
 // as a tombstone.
 const missingSQL = `SELECT coalesce((

@@ -124,7 +124,7 @@ const maxNote = 2000
 // lockTaskSQL locks a task by primary key. What it returns is read after the lock was won.
 const lockTaskSQL = `SELECT t.needs_review, t.attempt_count FROM tidings.task t WHERE t.id = @id AND t.bucket = @bucket FOR UPDATE`
 
-// mayResendSQL tells by primary keys why a locked task must not be sent any more; ” when nothing speaks against it. A claim
+// mayResendSQL tells by primary keys why a locked task must not be sent any more; empty when nothing speaks against it. A claim
 // would park it again for the same reasons.
 const mayResendSQL = `SELECT CASE WHEN n.erased_at IS NOT NULL THEN 'its content was erased'
 		WHEN n.cancelled_at IS NOT NULL THEN 'it was cancelled'

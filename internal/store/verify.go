@@ -106,7 +106,7 @@ const (
 	sliceSeqs          = 100_000
 )
 
-// pageSQL finds, by primary key, where a slice of conversations ends that begins after a given one, and returns ” when there is none
+// pageSQL finds, by primary key, where a slice of conversations ends that begins after a given one, and is empty when there is none
 // left. It counts all seqs that a conversation ever had: each is an event or, at most, a tombstone.
 const pageSQL = `SELECT coalesce(max(p.conv_id), '')
 	  FROM (SELECT x.conv_id, sum(x.next_seq) OVER (ORDER BY x.conv_id) - x.next_seq AS before

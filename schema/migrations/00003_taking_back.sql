@@ -30,12 +30,13 @@ CREATE TABLE tidings.taken_back (
     at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     what      text COLLATE "C" NOT NULL,
     mid       uuid,                      -- of a recall: the message. Its seq may be another after a restore.
-    user_id   text COLLATE "C",          -- of a leave, a return and an erasure
+    user_id   text COLLATE "C",          -- of a leave, a return and an erasure; of a recall: the message's sender
+    cmid      text COLLATE "C",          -- of a recall: the message's, so that it is not stored again where a restore has lost the message
     cutoff_at timestamptz,               -- of a purge: the newest event that went; of an erasure: when
     epoch     bigint NOT NULL,           -- the history in which it was done
     copied    boolean NOT NULL DEFAULT false,
     PRIMARY KEY (conv_id, id),
-    CHECK (CASE what WHEN 'recall' THEN mid IS NOT NULL
+    CHECK (CASE what WHEN 'recall' THEN mid IS NOT NULL AND (user_id IS NULL) = (cmid IS NULL)
         WHEN 'purge' THEN cutoff_at IS NOT NULL
         WHEN 'erase' THEN conv_id = '' AND user_id IS NOT NULL AND cutoff_at IS NOT NULL
         ELSE what IN ('leave', 'join') AND user_id IS NOT NULL END)
