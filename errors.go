@@ -77,6 +77,7 @@ type Error struct {
 	Epoch      int64         // of EPOCH_CHANGED and CURSOR_AHEAD: the current one
 	Head       int64         // of CURSOR_AHEAD
 	Seq        int64         // of ORIGINAL_EXPIRED: where the message stood
+	Stored     string        // what is known of what was to be written, where it is more than Codes says; "": just that
 	Err        error         // the cause, for logs; never part of an answer
 }
 

@@ -27,15 +27,16 @@ type ending struct {
 // ends writes the ends of attempts down, together as they arrive and without waiting: what arrives during one flush goes into the next.
 // It is bounded by the slots of the lanes, which are held until an end is written.
 type ends struct {
-	store *store.Store
-	log   *slog.Logger
-	mu    sync.Mutex
-	queue []ending
-	some  chan struct{} // one signal that the queue is not empty
+	store   *store.Store
+	lineage *store.LineageMemory
+	log     *slog.Logger
+	mu      sync.Mutex
+	queue   []ending
+	some    chan struct{} // one signal that the queue is not empty
 }
 
-func newEnds(s *store.Store, log *slog.Logger) *ends {
-	return &ends{store: s, log: log, some: make(chan struct{}, 1)}
+func newEnds(s *store.Store, m *store.LineageMemory, log *slog.Logger) *ends {
+	return &ends{store: s, lineage: m, log: log, some: make(chan struct{}, 1)}
 }
 
 func (e *ends) add(x ending) {
@@ -139,7 +140,11 @@ func (e *ends) finish(ctx context.Context, batch []ending) error {
 	for i := range batch {
 		finishes[i] = batch[i].Finish
 	}
-	stale, err := e.store.Finish(ctx, finishes)
+	err := e.lineage.Lost() // there is nothing left that an end could be written to
+	var stale []tidings.UUID
+	if err == nil {
+		stale, err = e.store.Finish(ctx, finishes)
+	}
 	if err != nil {
 		return err
 	}

@@ -128,6 +128,10 @@ func (l *lane) claimAll(ctx context.Context, s store.Lane, slots int, id store.C
 
 // take claims up to free tasks and starts their calls, all at once. It returns how many tasks were taken or settled.
 func (l *lane) take(ctx context.Context, free int, claim claimFunc) (int, error) {
+	if err := l.w.lineage.Lost(); err != nil {
+		l.circuit.untried()
+		return 0, err
+	}
 	free = l.slots.acquire(free)
 	if free == 0 {
 		l.circuit.untried()

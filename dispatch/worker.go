@@ -72,6 +72,7 @@ type Worker struct {
 	ends    *ends
 	gone    *gone
 	metrics *metrics
+	lineage *store.LineageMemory // of a pool whose connections are not judged: it notices what can be noticed from time to time
 }
 
 // New checks cfg, fills in the defaults and makes a Worker. A lease that a call could outlive is refused.
@@ -98,7 +99,11 @@ func New(cfg Config) (*Worker, error) {
 			return nil, fmt.Errorf("dispatch: register metrics: %w", err)
 		}
 	}
-	w.ends, w.gone = newEnds(w.store, w.log), newGone(w.store, w.log)
+	var err error
+	if w.lineage, err = store.NewLineageMemory("", w.log); err != nil {
+		return nil, fmt.Errorf("dispatch: %w", err)
+	}
+	w.ends, w.gone = newEnds(w.store, w.lineage, w.log), newGone(w.store, w.log)
 	names := map[string]bool{}
 	var longest time.Duration
 	for _, c := range cfg.Channels {
@@ -141,6 +146,8 @@ func fill(d *time.Duration, standard time.Duration) {
 // them, for at most Config.Drain. What is still open then ends by its lease; Run says so with an error.
 func (w *Worker) Run(ctx context.Context) error {
 	var claiming, helping sync.WaitGroup
+	w.lineage.Look(ctx, w.cfg.Pool)
+	helping.Go(func() { w.lineage.Observe(ctx, w.cfg.Pool) })
 	finish := w.writing(ctx)
 	helping.Go(func() {
 		bus.Listen(ctx, w.cfg.Pool.Config().ConnConfig.Copy(), outbox.WakeChannel, w.log, func() {
@@ -187,6 +194,7 @@ func (w *Worker) writing(ctx context.Context) (finish func()) {
 // writes down what came of them. It returns how many tasks it took or settled. When ctx ends it claims nothing more, and the
 // calls that were begun still end. Use it in tests and in jobs that run by a clock.
 func (w *Worker) RunOnce(ctx context.Context) (int, error) {
+	w.lineage.Look(ctx, w.cfg.Pool)
 	defer w.writing(ctx)()
 	var took int
 	var errs []error

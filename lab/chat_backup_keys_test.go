@@ -50,7 +50,7 @@ func tombstonesRestored(t *lab.T) {
 
 	r := c.copyOf(file)
 	t.Equal("tombstones of the copy", before, r.rowsOfTables()["tombstone"])
-	r.tidings("recover")
+	r.tidings("recover", "--without-journal")
 	m := r.node("b")
 	ana = m.device("ana", "ana-1")
 	head := r.head("c-1")

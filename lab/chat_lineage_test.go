@@ -139,7 +139,7 @@ func (h *histories) mark(do func()) (log []logged) {
 	h.still.Lock()
 	defer h.still.Unlock()
 	do()
-	return h.log("c")
+	return h.logWhenItIsThere() // it may have been restarted
 }
 
 // logWhenItIsThere reads the log as soon as the database answers.
@@ -184,7 +184,7 @@ func (h *histories) lost(name string, happens func() []logged) {
 	log := h.logWhenItIsThere()
 	h.Equal(name+": events of the older log, and now", []int{len(rest), len(rest)}, []int{len(log), common(rest, log)})
 	h.Examined("events of restored logs", len(log))
-	h.tidings("recover")
+	h.tidings("recover", "--without-journal")
 	for i, n := range h.nodes {
 		h.Until(fmt.Sprintf("node %d is ready again", i), 2*soon, func() bool { return n.unready() == "" })
 	}

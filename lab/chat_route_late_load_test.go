@@ -62,7 +62,7 @@ func (d *restless) round(r *rand.Rand) bool {
 			return false
 		}
 	}
-	for deadline := time.Now().Add(soon); ; pauseABit() {
+	for deadline := time.Now().Add(3 * soon); ; pauseABit() {
 		owner := d.owner(made)
 		if owner >= 0 && made[1-owner].peer.over() {
 			return d.alive(made[owner], made[1-owner])

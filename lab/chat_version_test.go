@@ -155,7 +155,7 @@ func intoAnotherVersion(t *lab.T) {
 	t.Equal("questions that find a violation", []string{}, r.verify())
 	t.Equal("the lab's own", []string{}, r.askOwn())
 
-	r.tidings("recover")
+	r.tidings("recover", "--without-journal")
 	m := r.node("b")
 	ana := m.device("ana", "ana-1")
 	for cmid, want := range map[string]string{"m-0": "sent", "m-1": "sent"} { // m-1 is recalled

@@ -116,7 +116,7 @@ func keysAfterRestore(t *lab.T) {
 	s.Equal("keys before the restore", []int{2 * n, 2 * n}, []int{len(old[push]), len(old[sms])})
 
 	r := s.restore(backup)
-	r.tidings("recover")
+	r.tidings("recover", "--without-journal")
 	r.Equal("notifications after the restore", n, one[int](r, `SELECT count(*) FROM tidings.notification`))
 	others := append(submit(r, "new"), r.notify("ana", "lost-0-again"))
 	r.subscribe("ben", push, sms)
@@ -240,7 +240,7 @@ func recovered(t *lab.T) {
 		return one[string](r, `SELECT string_agg(t::text, chr(10) ORDER BY id) FROM tidings.task t WHERE id = ANY ($1)`, untouched)
 	}
 	before := rows()
-	r.tidings("recover")
+	r.tidings("recover", "--without-journal")
 	r.Examined("tasks of the restored database", 9)
 
 	doubtful := map[tidings.UUID][]tidings.Outcome{

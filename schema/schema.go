@@ -13,7 +13,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -33,11 +33,10 @@ const migrationLock = 0x7469_6469_6e67 // "tiding"
 // Migrate brings the database at url (a PostgreSQL connection string) to this release's schema. It is safe to call from
 // several processes at once. It never goes backward: a database of a newer release is an error.
 func Migrate(ctx context.Context, url string) error {
-	cfg, err := pgx.ParseConfig(url)
+	db, err := open(url)
 	if err != nil {
-		return fmt.Errorf("read the database URL: %w", err)
+		return err
 	}
-	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -71,11 +70,10 @@ func Migrate(ctx context.Context, url string) error {
 // Check tells whether the database at url has this release's schema. A process that must not migrate starts only then.
 // A newer schema is accepted: the schema of release n accepts the processes of release n−1.
 func Check(ctx context.Context, url string) error {
-	cfg, err := pgx.ParseConfig(url)
+	db, err := open(url)
 	if err != nil {
-		return fmt.Errorf("read the database URL: %w", err)
+		return err
 	}
-	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
 	if err := db.PingContext(ctx); err != nil {
 		return tidings.Errorf(tidings.Unavailable, "connect to the database: %w", err)
@@ -99,6 +97,16 @@ func Check(ctx context.Context, url string) error {
 		return fmt.Errorf("the database has schema version %d, this release needs %d: run `tidings migrate`", current, target)
 	}
 	return nil
+}
+
+// open makes a database of a connection string. Settings of a pool (pool_max_conns) can be in it: they are for others, and the server, to
+// which unknown settings are handed on, would refuse them.
+func open(url string) (*sql.DB, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
 func provider(db *sql.DB) (*goose.Provider, error) {

@@ -43,6 +43,23 @@ func one[V any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) V {
 	return all[0]
 }
 
+// Settings of a pool in the connection string are none of the server's.
+func TestPoolSettings(t *testing.T) {
+	url := pgtest.NewEmptyURL(t)
+	for _, setting := range []string{"pool_max_conns=3", "pool_min_conns=1&pool_max_conn_lifetime=1h"} {
+		with := url + "?" + setting
+		if strings.Contains(url, "?") {
+			with = url + "&" + setting
+		}
+		if err := schema.Migrate(t.Context(), with); err != nil {
+			t.Errorf("migrate: %v", err)
+		}
+		if err := schema.Check(t.Context(), with); err != nil {
+			t.Errorf("check: %v", err)
+		}
+	}
+}
+
 // Processes that start at once on an empty database migrate it once, and each returns when it is done.
 func TestMigrateAtOnce(t *testing.T) {
 	url := pgtest.NewEmptyURL(t)

@@ -168,7 +168,7 @@ func TestCommands(t *testing.T) {
 	if out := want(t, exitDone, with(db, "recover", "--lossless")...); !strings.Contains(out, "no worker may run") {
 		t.Errorf("a recovery beside a running server: %s", out)
 	}
-	if out := want(t, exitNo, with(db, "recover", "--lost-since", "2026-01-01T00:00:00Z")...); !strings.Contains(out, "generation") || !strings.Contains(out, "DO NOT HOLD") {
+	if out := want(t, exitNo, with(db, "recover", "--without-journal", "--lost-since", "2026-01-01T00:00:00Z")...); !strings.Contains(out, "generation") || !strings.Contains(out, "DO NOT HOLD") {
 		t.Errorf("recover: %s", out)
 	}
 	if out := want(t, exitDone, with(db, "purge", "--purge-after", "1ms")...); strings.HasPrefix(out, "0 notifications") {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tidings-project/tidings/internal/server"
@@ -20,7 +21,22 @@ type database struct {
 
 // open checks the schema and opens a store. close it.
 func (d database) open(e *env) (s *store.Store, close func(), err error) {
-	if s, err = server.OpenStore(d.URL, 4); err != nil {
+	return d.check(e, func() (*store.Store, error) { return server.OpenStore(d.URL, 4) })
+}
+
+// openServed is open for what servers do, too: a database that lost something, by its lineage's row or the witness in dir, is refused.
+func (d database) openServed(e *env, dir string) (s *store.Store, close func(), err error) {
+	return d.check(e, func() (*store.Store, error) {
+		m, err := store.NewLineageMemory(dir, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, err
+		}
+		return server.OpenServedStore(d.URL, 4, m)
+	})
+}
+
+func (d database) check(e *env, open func() (*store.Store, error)) (s *store.Store, close func(), err error) {
+	if s, err = open(); err != nil {
 		return nil, nil, err
 	}
 	if err := schema.Check(e.ctx, d.URL); err != nil {
@@ -63,6 +79,7 @@ type purgeCmd struct {
 	PurgeAfter    time.Duration `default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. 0: none."`
 	ForgetAfter   time.Duration `default:"8760h" help:"How long after that the key is kept. Later the same key makes a new notification. 0: for ever."`
 	ReceiptsFor   time.Duration `default:"168h" help:"How long receipts are kept. 0: for ever."`
+	OutsideDir    string        `env:"TIDINGS_OUTSIDE_DIR" placeholder:"DIRECTORY" help:"The servers' setting: a database that is older than its witness is not purged."`
 	TombstonesFor time.Duration `env:"TIDINGS_TOMBSTONES_FOR" default:"720h" help:"How long the key of a purged message is kept: the setting of the servers. Later a repetition is a new message. 0: for ever."`
 }
 
@@ -73,7 +90,7 @@ func (c *purgeCmd) Run(e *env) error {
 	if c.TombstonesFor != 0 && c.TombstonesFor < server.LeastTombstones {
 		return fmt.Errorf("%w: tombstones-for must be 0 or at least %v", server.ErrConfig, server.LeastTombstones)
 	}
-	s, close, err := c.open(e)
+	s, close, err := c.openServed(e, c.OutsideDir)
 	if err != nil {
 		return err
 	}

@@ -5,21 +5,32 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tidings-project/tidings/internal/api"
 	"github.com/tidings-project/tidings/internal/store"
 )
 
-// table writes rows in columns.
+// plain is text that somebody else chose, in one line that does not command the terminal: quoted if it has anything but what can be seen.
+func plain(text string) string {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return text
+	}
+	return strconv.QuoteToGraphic(text)
+}
+
+// table writes rows in columns. Cells are plain.
 func table(w io.Writer, rows func(row func(cells ...any))) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	rows(func(cells ...any) {
 		text := make([]string, len(cells))
 		for i, c := range cells {
-			text[i] = fmt.Sprint(c)
+			text[i] = plain(fmt.Sprint(c))
 		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(text, "\t"), "\t"))
 	})

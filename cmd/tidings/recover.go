@@ -23,13 +23,15 @@ type recoverCmd struct {
 	Lossless   bool      `help:"Nothing was lost: only record the database as it is, after a planned switch or an upgrade."`
 	OutsideDir string    `env:"TIDINGS_OUTSIDE_DIR" placeholder:"DIRECTORY" help:"The servers' setting: its journal is replayed, and told of this recovery."`
 	Journal    []string  `sep:"none" placeholder:"FILE" help:"Another journal to be replayed, of another host; repeat it for more."`
+
+	WithoutJournal    bool `help:"There is no journal, or it is lost: what was recalled, purged, left or erased since the copy was made comes back."`
+	DespiteViolations bool `help:"Let the copy be served although it violates a promise."`
 }
 
 // recovered is what recover prints.
 type recovered struct {
 	store.RecoverReport
-	Verified *bool           `json:"verified,omitempty"` // no promise is violated; absent when nothing was lost, and nothing asked
-	Findings []store.Finding `json:"findings,omitempty"`
+	Verified *bool `json:"verified,omitempty"` // no promise is violated; absent when nothing was lost, and nothing asked
 }
 
 // Run makes a restored database fit to be used. Nothing else may run meanwhile.
@@ -52,14 +54,11 @@ func (c *recoverCmd) Run(e *env) error {
 			count(others.Sessions, "other session"), count(others.Leases, "task"))
 	}
 	var r recovered
-	if r.RecoverReport, err = s.Recover(e.ctx, options); err != nil {
+	if r.RecoverReport, err = s.Recover(e.ctx, *options); err != nil {
 		return err
 	}
 	if !c.Lossless {
-		if r.Findings, err = s.Verify(e.ctx); err != nil {
-			return fmt.Errorf("the recovery is done, but it was not verified: %w", err)
-		}
-		kept := violations(r.Findings) == 0
+		kept := store.Violations(r.Findings) == 0
 		r.Verified = &kept
 	}
 	if err := c.print(e, r, func() { tellRecovered(e, &r) }); err != nil {
@@ -72,8 +71,8 @@ func (c *recoverCmd) Run(e *env) error {
 }
 
 // options reads the journals.
-func (c *recoverCmd) options(e *env) (o store.RecoverOptions, err error) {
-	o.Lossless = c.Lossless
+func (c *recoverCmd) options(e *env) (o *store.RecoverOptions, err error) {
+	o = &store.RecoverOptions{Lossless: c.Lossless, DespiteViolations: c.DespiteViolations}
 	if !c.StoppedAt.IsZero() {
 		o.StoppedAt = &c.StoppedAt
 	}
@@ -90,22 +89,21 @@ func (c *recoverCmd) options(e *env) (o store.RecoverOptions, err error) {
 			paths = append(paths, own)
 		} else if !errors.Is(err, os.ErrNotExist) {
 			return o, fmt.Errorf("look for the journal: %w", err)
-		} else {
-			fmt.Fprintf(e.stderr, "warning: there is no journal in %s yet\n", c.OutsideDir)
 		}
-		o.Note = func(line []outside.Taking) error {
-			j, err := outside.OpenJournal(c.OutsideDir)
-			if err != nil {
-				return err
-			}
-			return errors.Join(j.Append(line), j.Close())
-		}
+		o.Note = func(recovery []outside.Taking) error { return outside.NoteRecovery(c.OutsideDir, o.Journal, recovery) }
 	} else {
 		fmt.Fprintln(e.stderr, "warning: without --outside-dir no journal is told of this recovery: a later one on a clock that is behind could give the same epochs again")
 	}
-	if len(paths) == 0 {
-		fmt.Fprintln(e.stderr, "warning: no journal is replayed: what was recalled, purged or erased since this copy was made is in it and stays, "+
-			"and whoever was removed from a conversation is a member again")
+	const comesBack = "what was recalled, purged or erased since this copy was made is in it and is served again, and whoever was removed from a conversation is a member again"
+	switch {
+	case len(paths) > 0 && c.WithoutJournal:
+		return o, usageError{fmt.Errorf("recover: there is a journal, %s: leave --without-journal out", paths[0])}
+	case len(paths) == 0 && !c.WithoutJournal && c.OutsideDir != "":
+		return o, usageError{fmt.Errorf("recover: there is no journal in %s: is it the servers' directory, and mounted? Without the journal %s. If nothing was ever taken back, or the journal is lost: --without-journal", c.OutsideDir, comesBack)}
+	case len(paths) == 0 && !c.WithoutJournal:
+		return o, usageError{errors.New("recover: name the servers' --outside-dir, or a --journal. Without the journal " + comesBack + ". If there is none: --without-journal")}
+	case len(paths) == 0:
+		fmt.Fprintln(e.stderr, "warning: no journal is replayed: "+comesBack)
 	}
 	o.Journal, err = outside.ReadJournal(paths...)
 	return o, err
@@ -118,7 +116,11 @@ func tellRecovered(e *env, r *recovered) {
 		tellReplay(e, &r.Replay)
 		fmt.Fprintf(e.stdout, "%s with a new epoch, %s cleared\n", count(r.Conversations, "conversation"), count(r.Routes, "route"))
 	}
-	fmt.Fprintf(e.stdout, "generation %d on system %s, timeline %d\n", r.Generation, r.Lineage.SystemIdentifier, r.Lineage.Timeline)
+	if r.Recorded {
+		fmt.Fprintf(e.stdout, "generation %d on system %s, timeline %d\n", r.Generation, r.Lineage.SystemIdentifier, r.Lineage.Timeline)
+	} else {
+		fmt.Fprintf(e.stdout, "generation %d, not recorded\n", r.Generation)
+	}
 	switch {
 	case r.Verified == nil:
 	case *r.Verified:
@@ -126,12 +128,19 @@ func tellRecovered(e *env, r *recovered) {
 	default:
 		showFindings(e, r.Findings)
 		fmt.Fprintln(e.stdout, "\nTHE INVARIANTS DO NOT HOLD: "+verified(r.Findings))
+		if !r.Recorded {
+			fmt.Fprintln(e.stdout, "The recovery is not finished, so this copy must not be served. Take another, or recover again with --despite-violations.")
+		}
 	}
 }
 
 // tellReplay writes a line for each kind of what the journal told of.
 func tellReplay(e *env, r *store.Replay) {
-	fmt.Fprintf(e.stdout, "journal: %s, %d of them of histories that earlier recoveries have replayed\n", count(r.Lines, "line"), r.Older)
+	fmt.Fprintf(e.stdout, "journal: %s, %d skipped: of earlier histories, and the recovery that began this copy's had them\n", count(r.Lines, "line"), r.Older)
+	if r.Unproven > 0 {
+		fmt.Fprintf(e.stdout, "  %d are of earlier histories, and by this journal that recovery did not have them: replayed now, purges, leaves and erasures by their times. "+
+			"If a clock was behind since, too much may have been taken back\n", r.Unproven)
+	}
 	names := map[string]string{outside.TookRecall: "recalls", outside.TookPurge: "purges", outside.TookLeave: "leaves", outside.TookErase: "erasures"}
 	for _, what := range slices.Sorted(maps.Keys(r.Kinds)) {
 		kind := r.Kinds[what]

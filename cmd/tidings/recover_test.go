@@ -46,7 +46,12 @@ func TestRecoverAndErase(t *testing.T) {
 	}
 
 	dir, other := t.TempDir(), t.TempDir()
-	out := want(t, exitDone, with(db, "recover", "--json")...)
+	for _, forgotten := range [][]string{{}, {"--outside-dir", dir}} {
+		if out := want(t, exitUsage, with(db, append([]string{"recover"}, forgotten...)...)...); !strings.Contains(out, "--without-journal") || !strings.Contains(out, "is a member again") {
+			t.Errorf("without a journal, %q: %s", forgotten, out)
+		}
+	}
+	out := want(t, exitDone, with(db, "recover", "--without-journal", "--json")...)
 	if !strings.Contains(out, "no journal is replayed") || !strings.Contains(out, "a clock that is behind") {
 		t.Errorf("without a journal: %s", out)
 	}
@@ -54,7 +59,7 @@ func TestRecoverAndErase(t *testing.T) {
 	if report.Conversations != 1 || report.Verified == nil || !*report.Verified || report.Replay.Lines != 0 {
 		t.Errorf("the report is %+v", report)
 	}
-	if out := want(t, exitDone, with(db, "recover", "--outside-dir", dir)...); !strings.Contains(out, "there is no journal in "+dir) || !strings.Contains(out, "invariants verified") {
+	if out := want(t, exitDone, with(db, "recover", "--outside-dir", dir, "--without-journal")...); !strings.Contains(out, "no journal is replayed") || !strings.Contains(out, "invariants verified") {
 		t.Errorf("with an empty directory: %s", out)
 	}
 
@@ -74,7 +79,7 @@ func TestRecoverAndErase(t *testing.T) {
 	must(j.Close())
 	t.Setenv("TIDINGS_OUTSIDE_DIR", dir)
 	out = want(t, exitDone, with(db, "recover", "--journal", outside.JournalPath(other))...)
-	for _, line := range []string{"journal: 4 lines, 1 of them of histories that earlier recoveries", "leaves: 0 replayed; skipped: 1 not in this copy", "recalls: 1 replayed\n",
+	for _, line := range []string{"journal: 4 lines, 0 skipped: ", "1 are of earlier histories", "leaves: 0 replayed; skipped: 1 a later line says it again, 1 not in this copy", "recalls: 1 replayed\n",
 		"1 conversation with a new epoch", "invariants verified: No promise is violated"} {
 		if !strings.Contains(out, line) {
 			t.Errorf("%q is not in %s", line, out)
@@ -83,6 +88,11 @@ func TestRecoverAndErase(t *testing.T) {
 	if got := body("m-1"); got != "u-ana, u-ben two" {
 		t.Errorf("the messages are %s", got)
 	}
+	// The lines of the other journal are in the own one now, so that the next recovery knows that this one had them.
+	if out := want(t, exitDone, with(db, "recover", "--journal", outside.JournalPath(other))...); !strings.Contains(out, "journal: 5 lines, 4 skipped: ") || strings.Contains(out, "replayed now") {
+		t.Errorf("a second time: %s", out)
+	}
+	want(t, exitUsage, with(db, "recover", "--without-journal")...)
 	for _, bad := range []string{filepath.Join(other, "none"), other} {
 		want(t, exitError, with(db, "recover", "--journal", bad)...)
 	}
@@ -107,7 +117,16 @@ func TestRecoverAndErase(t *testing.T) {
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, `UPDATE tidings.conversation SET next_seq = next_seq + 1`)
 	must(err)
-	if out := want(t, exitNo, with(db, "recover")...); !strings.Contains(out, "DO NOT HOLD") {
-		t.Errorf("with a hole in a log: %s", out)
+	recorded := func() (row string) {
+		t.Helper()
+		must(conn.QueryRow(ctx, `SELECT l::text FROM tidings.lineage l`).Scan(&row))
+		return row
+	}
+	before := recorded()
+	if out := want(t, exitNo, with(db, "recover")...); !strings.Contains(out, "DO NOT HOLD") || !strings.Contains(out, "not recorded") || recorded() != before {
+		t.Errorf("with a hole in a log: %s\n%s", out, recorded())
+	}
+	if out := want(t, exitNo, with(db, "recover", "--despite-violations")...); !strings.Contains(out, "DO NOT HOLD") || recorded() == before {
+		t.Errorf("with a hole in a log, all the same: %s\n%s", out, recorded())
 	}
 }

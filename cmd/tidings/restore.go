@@ -60,7 +60,7 @@ func (c *restoreCmd) Run(e *env) error {
 			return err
 		}
 		r.Verified = true
-		r.Usable = violations(r.Findings) == 0
+		r.Usable = store.Violations(r.Findings) == 0
 	}
 	if err := c.print(e, r, func() { c.tell(e, &r, outdated) }); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (c *restoreCmd) read() (*manifest, error) {
 		return nil, err
 	}
 	if sum != m.SHA256 || n != m.Bytes {
-		return nil, fmt.Errorf("the dump is not the one of its manifest: it has %d bytes and the SHA-256 %s, not %d bytes and %s", n, sum, m.Bytes, m.SHA256)
+		return nil, fmt.Errorf("the dump is not the one of its manifest: it has %d bytes and the SHA-256 %s, not %d bytes and %s", n, sum, m.Bytes, plain(m.SHA256))
 	}
 	return &m, nil
 }
@@ -105,7 +105,7 @@ func (c *restoreCmd) fill(e *env, s *store.Store, m *manifest) error {
 	}
 	made := m.pgDump()
 	if major < max(m.Contents.Major, made) {
-		return usageError{fmt.Errorf("restore: the dump is of PostgreSQL %d, made by pg_dump %s, and the server is older: %d", m.Contents.Major, m.PgDump, major)}
+		return usageError{fmt.Errorf("restore: the dump is of PostgreSQL %d, made by pg_dump %s, and the server is older: %d", m.Contents.Major, plain(m.PgDump), major)}
 	}
 	// One that is older than pg_dump cannot read the dump, one that is newer than the server makes settings that the server does not know.
 	program, err := localpg.FindClient("pg_restore", made, major)
@@ -128,12 +128,12 @@ func (m *manifest) pgDump() (major int) {
 func differ(want, got map[string]int64) (all []string) {
 	for _, table := range slices.Sorted(maps.Keys(want)) {
 		if n, ok := got[table]; !ok || n != want[table] {
-			all = append(all, fmt.Sprintf("%s has %d rows, not %d", table, n, want[table]))
+			all = append(all, fmt.Sprintf("%s has %d rows, not %d", plain(table), n, want[table]))
 		}
 	}
 	for _, table := range slices.Sorted(maps.Keys(got)) {
 		if _, ok := want[table]; !ok {
-			all = append(all, fmt.Sprintf("%s is not in the manifest", table))
+			all = append(all, fmt.Sprintf("%s is not in the manifest", plain(table)))
 		}
 	}
 	return all
@@ -161,6 +161,6 @@ func (c *restoreCmd) tell(e *env, r *restored, outdated error) {
 	fmt.Fprintln(e.stdout, verified(r.Findings))
 	fmt.Fprintf(e.stdout, `
 The copy can be used after a recovery; until then no process serves it. What was committed after the backup is not in it.
-  tidings recover --lost-since %s     with --database-url, and with --stopped-at: when the last process stopped that served what was lost
+  tidings recover --lost-since %s     with --database-url, with --outside-dir: where the servers' journal is, and with --stopped-at: when the last process stopped that served what was lost
 `, m.Contents.At.UTC().Format("2006-01-02T15:04:05Z"))
 }

@@ -25,7 +25,7 @@ func (c *verifyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	violated := violations(findings)
+	violated := store.Violations(findings)
 	err = c.print(e, map[string]any{"findings": findings, "unshown": store.Unshown, "violated": violated}, func() {
 		showFindings(e, findings)
 		fmt.Fprintln(e.stdout, "\nWhat rows cannot show:")
@@ -38,16 +38,6 @@ func (c *verifyCmd) Run(e *env) error {
 		return errNo
 	}
 	return err
-}
-
-// violations is how many questions found a violated promise.
-func violations(findings []store.Finding) (n int) {
-	for _, f := range findings {
-		if f.Promise != "" && f.Violations > 0 {
-			n++
-		}
-	}
-	return n
 }
 
 func showFindings(e *env, findings []store.Finding) {
@@ -67,7 +57,7 @@ func verified(findings []store.Finding) string {
 			idle++
 		}
 	}
-	switch n := violations(findings); {
+	switch n := store.Violations(findings); {
 	case n > 0:
 		return fmt.Sprintf("%d of %d questions found a violated promise.", n, len(findings))
 	case idle == len(findings):

@@ -15,8 +15,8 @@ import (
 	"github.com/tidings-project/tidings/internal/store"
 )
 
-// century is 100 years of 365 days, in milliseconds: the longest setting.
-const century = 100 * 365 * 24 * 60 * 60 * 1000
+// century is the longest setting, in milliseconds.
+const century = int64(store.LongestSetting / time.Millisecond)
 
 // RetentionMS is a retention in a request, where a field that is left out says something else than null.
 type RetentionMS struct {
@@ -48,11 +48,12 @@ func (r RetentionMS) IsZero() bool { return !r.Named }
 // duration is the retention; nil: for ever.
 func (r RetentionMS) duration() *time.Duration { return durationOf(r.MS) }
 
+// durationOf is ms as a duration. What is no setting, because no duration is so long, stays so: it is judged by its schema and by the store.
 func durationOf(ms *int64) *time.Duration {
 	if ms == nil {
 		return nil
 	}
-	d := time.Duration(*ms) * time.Millisecond
+	d := time.Duration(max(-1, min(*ms, century+1))) * time.Millisecond
 	return &d
 }
 

@@ -75,3 +75,29 @@ func TestChangeSettings(t *testing.T) {
 	s.by(200, "PUT", path, `{"members":["u-ana"],"retention_ms":1,"recall_window_ms":1000}`)
 	s.by(409, "PUT", path, `{"members":["u-ana"],"retention_ms":3600000}`)
 }
+
+// A setting that is in the body twice, or in another spelling, does not get by its bounds.
+func TestSettingsInOtherSpellings(t *testing.T) {
+	s := newScene(t)
+	const path = "/v1/conversations/c-g"
+	s.by(201, "PUT", path, `{"members":["u-ana"],"retention_ms":3600000}`)
+	for _, bad := range []string{
+		`{"retention_ms":500000,"RETENTION_MS":18446744073711}`,
+		`{"RETENTION_MS":18446744073711,"retention_ms":500000}`,
+		`{"retention_ms":500000,"retention_ms":18446744073711}`,
+		`{"retention_ms":500000,"retention_m\u017f":18446744073711}`,
+		`{"RETENTION_MS":18446744073711}`,
+		`{"retention_ms":500000,"Retention_ms":500000}`,
+		`{"recall_window_ms":1000,"Recall_Window_ms":18446744073711}`,
+		`{"retention_ms":500000,"other":[{"a":1,"A":2}]}`,
+	} {
+		for _, method := range []string{"PATCH", "PUT"} {
+			if a := s.by(400, method, path, bad); a.code() != "INVALID_ARGUMENT" {
+				t.Errorf("%s %s: %s", method, bad, a.text)
+			}
+		}
+	}
+	if a := s.by(200, "PATCH", path, `{"other":{"data":{"a":1,"A":2}}}`); a.body["retention_ms"] != 3600000.0 || a.body["recall_window_ms"] != 120000.0 {
+		t.Errorf("afterwards: %s", a.text)
+	}
+}

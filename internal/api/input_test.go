@@ -45,6 +45,8 @@ func TestBadInput(t *testing.T) {
 		{"a high surrogate before something else", "POST", "/v1/notifications", notification(`,"title":"\ud83dA"`), 400, "INVALID_ARGUMENT"},
 		{"a low surrogate alone", "POST", "/v1/notifications", notification(`,"title":"\ude00"`), 400, "INVALID_ARGUMENT"},
 		{"a lone surrogate in data", "POST", "/v1/notifications", notification(`,"data":{"a":"\ude00"}`), 400, "INVALID_ARGUMENT"},
+		{"a field twice", "POST", "/v1/notifications", notification(`,"ttl_s":61`), 400, "INVALID_ARGUMENT"},
+		{"a field twice in two spellings", "POST", "/v1/notifications", `{"notifications":[` + notification(`,"TTL_S":61`) + `]}`, 400, "INVALID_ARGUMENT"},
 		{"data that is a list", "POST", "/v1/notifications", notification(`,"data":[1]`), 400, "INVALID_ARGUMENT"},
 		{"data that nests too deeply", "POST", "/v1/notifications", notification(`,"data":{"a":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`), 400, "INVALID_ARGUMENT"},
 		{"JSON that nests without end", "POST", "/v1/notifications", strings.Repeat("[", 20_000), 400, "INVALID_ARGUMENT"},

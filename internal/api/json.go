@@ -3,18 +3,21 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tidings-project/tidings"
 )
 
 // decode reads a request's JSON. It refuses what encoding/json would silently replace and PostgreSQL cannot store:
-// bytes that are no UTF-8, U+0000, and halves of a surrogate pair. Fields that v does not have are ignored.
+// bytes that are no UTF-8, U+0000, and halves of a surrogate pair; and objects that have a field twice. Fields that v does not have are
+// ignored.
 func decode(data []byte, v any) error {
 	if !utf8.Valid(data) {
 		return errors.New("the body is not valid UTF-8")
@@ -22,7 +25,59 @@ func decode(data []byte, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return describe(err)
 	}
-	return checkEscapes(data)
+	if err := checkEscapes(data); err != nil {
+		return err
+	}
+	return checkFields(json.NewDecoder(bytes.NewReader(data)))
+}
+
+// checkFields looks for two fields of one object whose names differ in nothing but letter case. To encoding/json and to the judgement of bounds
+// both are the field of that name, but which of them counts they need not agree on. It looks into all of the valid JSON of d, except
+// what is called data: that is an application's own, and is handed on as it is.
+func checkFields(d *json.Decoder) error {
+	opening, err := d.Token()
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for (opening == json.Delim('{') || opening == json.Delim('[')) && d.More() {
+		if opening == json.Delim('{') {
+			name, err := d.Token()
+			if err != nil {
+				return err
+			}
+			folded := fold(name.(string)) // valid JSON has a string here
+			if names[folded] {
+				return fmt.Errorf("the body has the field %q twice", name)
+			}
+			names[folded] = true
+			if folded == fold("data") {
+				var skipped json.RawMessage
+				if err := d.Decode(&skipped); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err := checkFields(d); err != nil {
+			return err
+		}
+	}
+	if opening == json.Delim('{') || opening == json.Delim('[') {
+		_, err = d.Token()
+	}
+	return err
+}
+
+// fold maps names that strings.EqualFold holds for equal, as encoding/json does, to the same text.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		least := r
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			least = min(least, other)
+		}
+		return least
+	}, name)
 }
 
 // describe says what is wrong in the words of the request instead of those of Go.

@@ -61,6 +61,9 @@ func problemOf(err error) *Problem {
 			p.Detail = plain(code, e.Message)
 		}
 		p.Epoch, p.Seq = e.Epoch, e.Seq
+		if e.Stored != "" {
+			p.Stored = e.Stored
+		}
 		if code == tidings.CursorAhead {
 			p.Head = &e.Head
 		}

@@ -58,11 +58,7 @@ func (a *API) recalls() {
 				return nil, err
 			}
 			if err := recalled.Refusal(); err != nil {
-				p := problemOf(err)
-				if recalled.Code == tidings.InvalidArgument {
-					p.Stored = "no" // the log was asked: the target is no message
-				}
-				return nil, p
+				return nil, err
 			}
 			out := &recallOut{http.StatusOK, Recalled{in.Conv, recalled.Epoch, recalled.Seq, recalled.Dup}}
 			if !recalled.Dup {

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -32,6 +33,16 @@ func TestRecall(t *testing.T) {
 		e := a.body["event"].(map[string]any)
 		if got, _ := e["sdev"].(string); e["kind"] != "recall" || e["sender"] != "u-ana" || got != device {
 			t.Errorf("the recall is %s", a.text)
+		}
+	}
+	// As over the socket: "no" is said of what was judged by the log.
+	for body, want := range map[string]string{
+		`{"cmid":"r","target":1}`: "INVALID_ARGUMENT no", `{"cmid":"r","target":99}`: "NOT_FOUND no", `{"cmid":"r","target":4}`: "ALREADY_RECALLED no",
+		`{"cmid":"r","target":0}`: "INVALID_ARGUMENT unchanged", `{"target":4}`: "INVALID_ARGUMENT unchanged", `{"cmid":"r","target":5}`: "INVALID_ARGUMENT no",
+	} {
+		status := map[string]int{"INVALID_ARGUMENT": 400, "NOT_FOUND": 404, "ALREADY_RECALLED": 409}[strings.Fields(want)[0]]
+		if a := s.as("u-ana", status, "POST", path, body); fmt.Sprint(a.body["code"], " ", a.body["stored"]) != want {
+			t.Errorf("%s: %s, not %s", body, a.text, want)
 		}
 	}
 	for _, seq := range []string{"3", "4", "7"} {

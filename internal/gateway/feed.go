@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/store"
@@ -22,7 +23,8 @@ const (
 // feed is a conversation that has local sessions. It has a position in the log, and the seats of its local members are their
 // memberships exactly there: they change with the joins and leaves that the feed passes.
 type feed struct {
-	conv string
+	conv       string
+	recalledAt atomic.Uint64 // what hub.recalls was when something here was last taken back; see shown
 
 	mu        sync.Mutex
 	epoch     int64
@@ -98,6 +100,7 @@ func (h *hub) feed(conv string, epoch, pos int64) (f *feed, made bool) {
 	h.feeds.do(conv, func(m map[string]*feed) {
 		if f = m[conv]; f == nil {
 			f, made = &feed{conv: strings.Clone(conv), epoch: epoch, pos: pos, target: pos, lastLeave: pos}, true
+			f.recalledAt.Store(h.recalls.Add(1)) // it does not know of what was before
 			m[f.conv] = f
 		}
 	})
@@ -194,21 +197,51 @@ func (h *hub) offer(f *feed, events []tidings.Event, l *late) int64 {
 		}
 	}
 	for i := range events {
-		switch e := &events[i]; {
+		e := &events[i]
+		if e.Target != 0 {
+			h.takeBack(f, e.Target)
+		}
+		switch {
 		case e.Kind == "" || e.Seq <= f.pos: // it is read, or was
-		case len(f.pending) < maxPending:
+		case len(f.pending) < maxPending || e.Kind == tidings.KindRecall && f.makeRoom():
 			f.pending = append(f.pending, *e)
-		case e.Kind == tidings.KindRecall: // what it takes the place of is read from the log
-			f.pending[maxPending-1] = *e
 		}
-		if events[i].Kind == tidings.KindRecall {
-			f.offered.void(events[i].Target)
-		}
-		f.target = max(f.target, events[i].Seq)
+		f.target = max(f.target, e.Seq)
 	}
 	h.ready(f) // it may have been told of more, too
 	h.retire(f)
 	return f.epoch
+}
+
+// takeBack has nobody get the body of a recalled message from here any more: not of what is queued, nor of what waits to be.
+func (h *hub) takeBack(f *feed, seq int64) {
+	f.recalledAt.Store(h.recalls.Add(1))
+	f.offered.void(seq)
+	for i := range f.pending {
+		if e := &f.pending[i]; e.Seq == seq {
+			*e = emptied(e)
+		}
+	}
+}
+
+// emptied is a message as it is when it was recalled.
+func emptied(e *tidings.Event) tidings.Event {
+	empty := *e
+	empty.Recalled, empty.Body, empty.Data = true, nil, nil
+	return empty
+}
+
+// makeRoom makes room for one more recall: the newest event that is none is read from the log. Where all are recalls, of which none may
+// be forgotten, the feed begins anew behind them. It says yes or no.
+func (f *feed) makeRoom() bool {
+	for i := len(f.pending) - 1; i >= 0; i-- {
+		if f.pending[i].Kind != tidings.KindRecall {
+			f.pending = slices.Delete(f.pending, i, i+1)
+			return true
+		}
+	}
+	f.pending, f.restart = nil, true
+	return false
 }
 
 // recalled tells whether a recall of the event waits for its turn.
@@ -232,12 +265,11 @@ func (h *hub) deliver(f *feed, e *tidings.Event, l *late) {
 		}
 	case tidings.KindMsg:
 		if e.Body != nil && f.recalled(e.Seq) {
-			empty := *e
-			empty.Recalled, empty.Body, empty.Data = true, nil, nil
+			empty := emptied(e)
 			e = &empty
 		}
 	case tidings.KindRecall:
-		f.offered.void(e.Target) // before the recall is offered
+		h.takeBack(f, e.Target) // before the recall is offered
 	}
 	if len(f.seats) > 0 {
 		shared := newEntry(e.Seq, wire.AppendEvent(nil, f.epoch, e))

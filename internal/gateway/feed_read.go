@@ -167,6 +167,7 @@ func (h *hub) restart(ctx context.Context, f *feed) error {
 	if f.epoch != epoch {
 		f.target, f.pending = head, nil
 	}
+	f.recalledAt.Store(h.recalls.Add(1))
 	f.offered.voidAll()
 	f.epoch, f.pos, f.lastLeave, f.target = epoch, head, head, max(f.target, head)
 	var left []*user

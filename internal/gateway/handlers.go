@@ -161,10 +161,11 @@ func (s *session) step() {
 
 // turn serves the request of a turn and makes the next one.
 func (s *session) turn(req wire.Request) {
-	if frame, err := s.serve(req); err != nil {
+	if frame, shows, err := s.serve(req); err != nil {
 		s.answerError(req.Rid, req.T, err)
 	} else {
-		s.answer(frame)
+		s.flight.Add(-1)
+		s.queueReply(frame, shows)
 	}
 	s.mu.Lock()
 	s.steps--
@@ -175,48 +176,57 @@ func (s *session) turn(req wire.Request) {
 	}
 }
 
-// serve asks the database and returns the reply.
-func (s *session) serve(req wire.Request) ([]byte, error) {
+// serve asks the database and returns the reply, and which messages it shows.
+func (s *session) serve(req wire.Request) (frame []byte, shows *shown, err error) {
 	ctx, cancel := s.g.requestContext(s.g.ctx)
 	defer cancel()
-	st := s.g.cfg.Store
+	st, shows := s.g.cfg.Store, s.asking(&req)
 	switch req.T {
 	case wire.TypeSync:
 		p, err := st.Sync(ctx, s.user, req.Conv, req.Epoch, req.After, req.Limit)
 		if err != nil {
-			return nil, err
+			if req.Epoch != 0 && tidings.ErrorCode(err) == tidings.CursorAhead {
+				s.g.metrics.ahead.Inc() // whoever is ahead in the current epoch has been told of what is not there
+			}
+			return nil, nil, err
 		}
 		page := pageOf(req.Conv, p)
-		return wire.AppendEvents(nil, req.Rid, &page), nil
+		return wire.AppendEvents(nil, req.Rid, &page), shows.of(page.Events...), nil
 	case wire.TypeFetch:
 		epoch, event, err := st.Fetch(ctx, s.user, req.Conv, req.Epoch, req.Seq)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return wire.AppendFetched(nil, req.Rid, epoch, &event), nil
+		return wire.AppendFetched(nil, req.Rid, epoch, &event), shows.of(event), nil
 	case wire.TypeConversations:
 		list, more, err := st.Conversations(ctx, s.user, s.device, req.AfterConv, req.Limit)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return wire.AppendConversations(nil, req.Rid, summariesOf(list), more), nil
+		for i := range list {
+			if list[i].Last != nil {
+				shows.of(*list[i].Last)
+			}
+		}
+		return wire.AppendConversations(nil, req.Rid, summariesOf(list), more), shows.of(), nil
 	case wire.TypeOutcome:
 		o, err := st.Outcome(ctx, req.Conv, s.user, req.Cmid)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return wire.AppendOutcome(nil, req.Rid, wire.Outcome{Conv: req.Conv, Cmid: req.Cmid, Epoch: o.Epoch, Stored: o.Stored, Seq: o.Seq}), nil
+		return wire.AppendOutcome(nil, req.Rid, wire.Outcome{Conv: req.Conv, Cmid: req.Cmid, Epoch: o.Epoch, Stored: o.Stored, Seq: o.Seq}), nil, nil
 	case wire.TypeRecall:
-		return s.recall(ctx, req)
+		frame, err = s.recall(ctx, req)
+		return frame, nil, err
 	default:
 		r, err := st.Read(ctx, s.user, req.Conv, req.Epoch, req.Seq)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if r.Moved {
 			s.g.hub.cursorMoved(s.user, req.Conv, r.Epoch, r.Seq, r.Unread, r.UnreadMore, s)
 		}
-		return wire.AppendRead(nil, req.Rid, wire.ReadState{Conv: req.Conv, Epoch: r.Epoch, Seq: r.Seq, Unread: r.Unread, UnreadMore: r.UnreadMore}), nil
+		return wire.AppendRead(nil, req.Rid, wire.ReadState{Conv: req.Conv, Epoch: r.Epoch, Seq: r.Seq, Unread: r.Unread, UnreadMore: r.UnreadMore}), nil, nil
 	}
 }
 
@@ -229,9 +239,9 @@ func (s *session) recall(ctx context.Context, req wire.Request) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	event := tidings.Event{Conv: req.Conv, Seq: a.Seq}
+	event := tidings.Event{Conv: req.Conv, Seq: a.Seq, Target: req.Target}
 	if !a.Dup { // otherwise another device may have asked for it, and after a lost answer nobody may have been told
-		event.Kind, event.Sender, event.SDev, event.Cmid, event.Target, event.At = tidings.KindRecall, s.user, s.device, req.Cmid, req.Target, a.At
+		event.Kind, event.Sender, event.SDev, event.Cmid, event.At = tidings.KindRecall, s.user, s.device, req.Cmid, a.At
 	}
 	s.g.hub.committed([]tidings.Event{event}, nil)
 	return wire.AppendRecalled(nil, req.Rid, req.Conv, a.Epoch, a.Seq, a.Dup), nil

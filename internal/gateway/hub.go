@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidings-project/tidings"
@@ -42,6 +43,8 @@ type hub struct {
 	feeds shards[*feed] // by conversation
 	queue feedQueue     // feeds with something to do
 	moved moved         // feeds whose devices have to be looked at for lag
+
+	recalls atomic.Uint64 // counts what makes feed.recalledAt move
 
 	idle    todo[*user]       // users whose last session ended
 	closing todo[store.Route] // routes of sessions that ended

@@ -69,15 +69,18 @@ func (h *hub) keepLease(ctx context.Context, ready func()) {
 // renewLease renews the lease and looks whether the routes are still this gateway's. A lease that had been lost is held again only
 // after that: until then another gateway may have taken the devices.
 func (h *hub) renewLease(ctx context.Context, from time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, h.leaseFor/5)
+	renewing, cancel := context.WithTimeout(ctx, h.leaseFor/5)
 	defer cancel()
-	if err := h.store.RenewLease(ctx, h.gateway, h.leaseFor, h.held.draining.Load()); err != nil {
+	if err := h.store.RenewLease(renewing, h.gateway, h.leaseFor, h.held.draining.Load()); err != nil {
 		return err
 	}
 	if h.held.held() { // it was renewed before it was over: nobody can have swept
 		h.held.extend(from, h.leaseFor)
 	}
-	if err := h.checkRoutes(ctx); err != nil {
+	// It has a time of its own: a slow renewal must not keep lost routes from being registered again, each time anew.
+	checking, cancel := context.WithTimeout(ctx, h.leaseFor/5)
+	defer cancel()
+	if err := h.checkRoutes(checking); err != nil {
 		return err
 	}
 	h.held.extend(from, h.leaseFor)

@@ -22,6 +22,7 @@ type metrics struct {
 	in, out     prometheus.Counter
 	dropped     prometheus.Counter
 	closes      *prometheus.CounterVec
+	ahead       prometheus.Counter
 	batches     prometheus.Histogram
 	commits     prometheus.Histogram
 }
@@ -32,6 +33,8 @@ func newMetrics(r *roster) *metrics {
 			Help: "Frames from and to clients."}, []string{"direction"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidings_gateway_pushes_dropped_total",
 			Help: "Events that were queued for a connection when it was closed; its device gets them by sync."}),
+		ahead: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidings_history_lost_suspected_total",
+			Help: "Devices that know the current epoch of a conversation and more events than it has. Alert above 0: the database may have lost some."}),
 		closes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidings_gateway_closes_total",
 			Help: "Connections that were closed, by the code of the close frame."}, []string{"code"}),
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidings_gateway_commit_messages",
@@ -49,7 +52,7 @@ func newMetrics(r *roster) *metrics {
 
 func (m *metrics) register(r prometheus.Registerer) error {
 	var errs []error
-	for _, c := range []prometheus.Collector{m.connections, m.queue, m.frames, m.dropped, m.closes, m.batches, m.commits} {
+	for _, c := range []prometheus.Collector{m.connections, m.queue, m.frames, m.dropped, m.closes, m.ahead, m.batches, m.commits} {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)

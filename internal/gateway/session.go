@@ -70,7 +70,8 @@ const (
 type item struct {
 	frame []byte
 	event *entry
-	at    int64 // when it was queued
+	shown *shown // of a reply with messages
+	at    int64  // when it was queued
 	size  int32
 }
 
@@ -123,7 +124,10 @@ func (s *session) push(e *entry, l *late) {
 }
 
 // send queues a frame, which is the session's from then on. It never waits.
-func (s *session) send(frame []byte) {
+func (s *session) send(frame []byte) { s.queueReply(frame, nil) }
+
+// queueReply is send for a frame that shows messages, if shows is not nil.
+func (s *session) queueReply(frame []byte, shows *shown) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -134,7 +138,7 @@ func (s *session) send(frame []byte) {
 		s.end(wire.CloseSlow, "too much is waiting to be read", false)
 	default:
 		s.replies += len(frame)
-		s.enqueue(item{frame: frame, size: int32(len(frame))})
+		s.enqueue(item{frame: frame, shown: shows, size: int32(len(frame))})
 		s.startWriter()
 	}
 }

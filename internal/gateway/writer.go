@@ -43,8 +43,9 @@ func (s *session) write() {
 			s.close(wire.CloseLostLease, "the gateway lost its lease") // another may serve this device by now
 			continue
 		}
-		for _, i := range batch {
-			frame := i.frame
+		for k := range batch {
+			i := &batch[k]
+			frame := i.reply(s.g)
 			if i.event != nil {
 				frame = i.event.frame()
 			}

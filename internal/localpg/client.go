@@ -5,7 +5,9 @@ package localpg
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -107,7 +110,7 @@ func (c Client) Run(ctx context.Context, connection string, arg ...string) error
 		var lines []string
 		for line := range strings.Lines(said.String()) {
 			if strings.HasPrefix(line, name+": ") && !strings.HasPrefix(line, name+": detail") {
-				lines = append(lines, strings.TrimSpace(line))
+				lines = append(lines, seen(strings.TrimSpace(line)))
 			}
 		}
 		return fmt.Errorf("run %s %s: %w: %s", name, c.Version, err, strings.Join(lines, "; "))
@@ -115,8 +118,18 @@ func (c Client) Run(ctx context.Context, connection string, arg ...string) error
 	return nil
 }
 
+// seen replaces what cannot be seen: a program repeats names that are in a dump, and a terminal would obey them.
+func seen(line string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, line)
+}
+
 // notForClients matches the names of settings of a connection string that are secret, or that only our own connections understand.
-var notForClients = regexp.MustCompile(`^(password|sslpassword|pool_.*|default_query_exec_mode|statement_cache_capacity|description_cache_capacity)$`)
+var notForClients = regexp.MustCompile(`(?i)^\s*(password|sslpassword|pool_.*|default_query_exec_mode|statement_cache_capacity|description_cache_capacity)\s*$`)
 
 // keywordValue is one setting of a connection string that is no URL.
 var keywordValue = regexp.MustCompile(`(\w+)\s*=\s*(?:'(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)*)`)
@@ -146,10 +159,18 @@ func withoutPassword(connection string) (shown, password string, err error) {
 		}
 		path, query, _ := strings.Cut(path, "?")
 		shown = scheme + "://" + authority + path
-		settings := slices.DeleteFunc(strings.Split(query, "&"), func(setting string) bool {
-			name, _, _ := strings.Cut(setting, "=")
-			return setting == "" || notForClients.MatchString(name)
-		})
+		var settings []string
+		for setting := range strings.SplitSeq(query, "&") {
+			// A name can be written in percents, too.
+			escaped, _, _ := strings.Cut(setting, "=")
+			name, err := url.PathUnescape(escaped)
+			if err != nil {
+				return "", "", errors.New("read the database URL: a setting in it has a name that is badly escaped")
+			}
+			if name != "" && !notForClients.MatchString(name) {
+				settings = append(settings, setting)
+			}
+		}
 		if len(settings) > 0 {
 			shown += "?" + strings.Join(settings, "&")
 		}

@@ -13,6 +13,9 @@ func TestWithoutPassword(t *testing.T) {
 		{"postgres://ana:s3cret@db.example.org/tidings", "postgres://ana@db.example.org/tidings", "s3cret"},
 		{"postgres://ana:s%40c@db/tidings?sslmode=disable&pool_max_conns=4", "postgres://ana@db/tidings?sslmode=disable", "s@c"},
 		{"postgresql://ana@db:5433/tidings?password=s3cret&connect_timeout=3", "postgresql://ana@db:5433/tidings?connect_timeout=3", "s3cret"},
+		{"postgresql://ana@db/tidings?pass%77ord=s3cret&connect_timeout=3", "postgresql://ana@db/tidings?connect_timeout=3", "s3cret"},
+		{"postgresql://ana@db/tidings?%70%61%73%73%77%6F%72%64=s3cret", "postgresql://ana@db/tidings", "s3cret"},
+		{"postgresql://ana@db/tidings?application_name=a%26b&pool%5Fmax_conns=3&sslpass%77ord=x", "postgresql://ana@db/tidings?application_name=a%26b", "from-env"},
 		{"postgres://db/tidings?sslmode=disable", "postgres://db/tidings?sslmode=disable", "from-env"},
 		{"host=db user=ana password=s3cret dbname=tidings", "host=db user=ana dbname=tidings", "s3cret"},
 		{`host=db password = 'it''s' dbname=x`, "", ""},
@@ -29,6 +32,12 @@ func TestWithoutPassword(t *testing.T) {
 		if err != nil || shown != c.shown || password != c.password {
 			t.Errorf("%q becomes %q with the password %q, %v", c.connection, shown, password, err)
 		}
+	}
+}
+
+func TestBadlyEscapedSetting(t *testing.T) {
+	if shown, _, err := withoutPassword("postgres://ana@db/tidings?pass%7word=s3cret"); err == nil || strings.Contains(err.Error()+shown, "s3cret") {
+		t.Errorf("%q, %v", shown, err)
 	}
 }
 
@@ -71,6 +80,7 @@ func TestClientRun(t *testing.T) {
 	script(t, dir, "pg_restore", `if [ "$1" = --version ]; then echo "pg_restore (PostgreSQL) 15.1"; exit; fi
 echo "$@" >"$0.args"; echo "$PGPASSWORD" >"$0.password"
 echo "pg_restore: error: COPY failed for table \"event\": ERROR:  duplicate key" >&2
+printf 'pg_restore: error: no table \033[2J\n' >&2
 echo "DETAIL:  Key (body)=(a secret body) already exists." >&2
 echo "pg_restore: detail: Query was: a secret body" >&2
 exit 3`)
@@ -80,7 +90,7 @@ exit 3`)
 		t.Fatal(err)
 	}
 	err = c.Run(t.Context(), "postgres://ana:s3cret@db/tidings", "file")
-	if err == nil || !strings.Contains(err.Error(), "duplicate key") || strings.Contains(err.Error(), "secret") {
+	if err == nil || !strings.Contains(err.Error(), "duplicate key") || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "\033") {
 		t.Errorf("the error is %v", err)
 	}
 	read := func(suffix string) string {

@@ -106,38 +106,94 @@ func (j *Journal) endsWhole() (bool, error) {
 	return string(end) == "}\n" || string(end) == "\n\n", err
 }
 
+// Line is a taking as a journal has it.
+type Line struct {
+	Taking
+	File string
+	N    int // of the line in it
+
+	// Recoveries are the generations that recoveries gave which had replayed this line: those that come after it in a file.
+	Recoveries []int64
+}
+
 // Compare orders takings as they were made: a later history can run on a clock that is behind, so epochs come before times.
 func Compare(a, b Taking) int {
 	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), a.At.Compare(b.At))
 }
 
-// ReadJournal reads journals, those of several hosts or histories, and returns their takings in the order of Compare, each once. A
+// ReadJournal reads journals, those of several hosts or histories, and returns their lines in the order of Compare, each taking once. A
 // line that an interrupted append has torn is left out: its row was not marked as copied and is appended again. Any other line that
 // cannot be read is an error that names the file and the line.
-func ReadJournal(paths ...string) ([]Taking, error) {
-	var all []Taking
-	seen := map[tidings.UUID]bool{}
+func ReadJournal(paths ...string) ([]Line, error) {
+	var all []Line
+	place := map[tidings.UUID]int{} // in all
 	for _, path := range paths {
 		file, err := os.Open(path)
 		if err != nil {
 			return nil, fmt.Errorf("read a journal: %w", err)
 		}
-		err = readLines(file, func(t Taking) {
-			if !seen[t.ID] {
-				seen[t.ID] = true
-				all = append(all, t)
+		var recoveries []int64
+		type behind struct{ i, recoveries int } // a line, and how many recoveries come no later
+		var here []behind
+		err = readLines(file, func(n int, t Taking) {
+			i, seen := place[t.ID]
+			if !seen {
+				i = len(all)
+				place[t.ID] = i
+				all = append(all, Line{Taking: t, File: path, N: n})
 			}
+			if t.What == TookRecover {
+				recoveries = append(recoveries, t.Epoch)
+			}
+			here = append(here, behind{i, len(recoveries)})
 		})
 		if err := errors.Join(err, file.Close()); err != nil {
 			return nil, fmt.Errorf("read the journal %s: %w", path, err)
 		}
+		for _, b := range here {
+			if line, after := &all[b.i], recoveries[b.recoveries:]; line.Recoveries == nil {
+				line.Recoveries = slices.Clip(after)
+			} else {
+				line.Recoveries = append(line.Recoveries, after...)
+			}
+		}
 	}
-	slices.SortStableFunc(all, Compare)
+	slices.SortStableFunc(all, func(a, b Line) int { return Compare(a.Taking, b.Taking) })
 	return all, nil
 }
 
+// NoteRecovery appends the line of a recovery to the journal of a directory, after every line that the recovery has replayed: those that
+// other journals have are copied into this one, so that it alone tells what the recovery had. It is refused when the journal
+// has lines that were not replayed: something is still taken back in the history that was lost.
+func NoteRecovery(dir string, replayed []Line, recovery []Taking) error {
+	now, err := ReadJournal(JournalPath(dir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	known, here := map[tidings.UUID]bool{}, map[tidings.UUID]bool{}
+	for i := range replayed {
+		known[replayed[i].ID] = true
+	}
+	for i := range now {
+		if here[now[i].ID] = true; !known[now[i].ID] {
+			return fmt.Errorf("%s, line %d, came while the recovery ran: a process still serves the history that was lost; stop it and recover again", now[i].File, now[i].N)
+		}
+	}
+	var missing []Taking
+	for i := range replayed {
+		if !here[replayed[i].ID] {
+			missing = append(missing, replayed[i].Taking)
+		}
+	}
+	j, err := OpenJournal(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(j.Append(append(missing, recovery...)), j.Close())
+}
+
 // readLines reads a journal line by line.
-func readLines(r io.Reader, add func(Taking)) error {
+func readLines(r io.Reader, add func(n int, t Taking)) error {
 	reader := bufio.NewReaderSize(r, maxLine)
 	var torn error // of the line before: it is one if an empty line follows, or none
 	for n := 1; ; n++ {
@@ -161,7 +217,7 @@ func readLines(r io.Reader, add func(Taking)) error {
 		default:
 			var t Taking
 			if torn = parse(text, long, &t); torn == nil {
-				add(t)
+				add(n, t)
 			} else {
 				torn = fmt.Errorf("line %d: %w", n, torn)
 			}

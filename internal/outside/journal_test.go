@@ -42,10 +42,13 @@ func appended(t *testing.T, dir string, takings ...outside.Taking) {
 	must(t, j.Close())
 }
 
-func read(t *testing.T, paths ...string) []outside.Taking {
+func read(t *testing.T, paths ...string) (all []outside.Taking) {
 	t.Helper()
-	all, err := outside.ReadJournal(paths...)
+	lines, err := outside.ReadJournal(paths...)
 	must(t, err)
+	for _, line := range lines {
+		all = append(all, line.Taking)
+	}
 	return all
 }
 
@@ -166,9 +169,9 @@ func FuzzReadJournal(f *testing.F) {
 		must(t, os.Rename(path, outside.JournalPath(filepath.Dir(path))))
 		path = outside.JournalPath(filepath.Dir(path))
 		for _, x := range before { // what was read can be written
-			appended(t, filepath.Dir(path), x)
+			appended(t, filepath.Dir(path), x.Taking)
 		}
-		if after := read(t, path); !slices.EqualFunc(before, after, equal) {
+		if after := read(t, path); !slices.EqualFunc(before, after, func(a outside.Line, b outside.Taking) bool { return equal(a.Taking, b) }) {
 			t.Errorf("%q: read %+v, and appended to it %+v", text, before, after)
 		}
 	})
@@ -234,4 +237,51 @@ func TestKilledAppends(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A line tells which recoveries had it: those whose lines come after it in the same file. Noting a recovery makes that so for the lines of
+// other files, and is refused when something came that was not replayed.
+func TestRecoveries(t *testing.T) {
+	recovery := func(n int, epoch int64) []outside.Taking {
+		r := recall(n)
+		return []outside.Taking{{ID: r.ID, At: r.At, What: outside.TookRecover, Epoch: epoch}}
+	}
+	own, other := t.TempDir(), t.TempDir()
+	paths := []string{outside.JournalPath(own), outside.JournalPath(other)}
+	recoveries := func() (all []string) {
+		t.Helper()
+		lines, err := outside.ReadJournal(paths...)
+		must(t, err)
+		for _, l := range lines {
+			all = append(all, fmt.Sprintf("%d: %s:%d %d", l.At.Second(), filepath.Base(filepath.Dir(l.File)), l.N, l.Recoveries))
+		}
+		return all
+	}
+	at := func(dir string, format string, args ...any) string {
+		return fmt.Sprintf(format, append([]any{filepath.Base(dir)}, args...)...)
+	}
+	appended(t, own, recall(1))
+	must(t, outside.NoteRecovery(own, lines(t, paths[0]), recovery(2, epoch+10)))
+	appended(t, own, recall(3))
+	appended(t, other, recall(4))
+	if got, want := recoveries(), []string{at(own, "1: %s:1 [%d]", epoch+10), at(own, "3: %s:3 []"), at(other, "4: %s:1 []"), at(own, "2: %s:2 []")}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	before := lines(t, paths...)
+	appended(t, own, recall(5))
+	if err := outside.NoteRecovery(own, before, recovery(6, epoch+20)); err == nil || !strings.Contains(err.Error(), paths[0]+", line 4,") {
+		t.Errorf("a line that was not replayed: %v", err)
+	}
+	must(t, outside.NoteRecovery(own, lines(t, paths...), recovery(6, epoch+20)))
+	if got, want := recoveries(), []string{at(own, "1: %s:1 [%d %d]", epoch+10, epoch+20), at(own, "3: %s:3 [%d]", epoch+20), at(own, "4: %s:5 [%d]", epoch+20), at(own, "5: %s:4 [%d]", epoch+20),
+		at(own, "2: %s:2 [%d]", epoch+20), at(own, "6: %s:6 []")}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func lines(t *testing.T, paths ...string) []outside.Line {
+	t.Helper()
+	all, err := outside.ReadJournal(paths...)
+	must(t, err)
+	return all
 }

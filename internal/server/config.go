@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidings-project/tidings/internal/store"
 	"github.com/tidings-project/tidings/internal/token"
 )
 
@@ -24,7 +25,7 @@ const (
 // docs/configuration.md is printed from the tags.
 type Config struct {
 	DatabaseURL   string   `name:"database-url" env:"TIDINGS_DATABASE_URL" placeholder:"URL" help:"PostgreSQL connection string."`
-	DatabaseConns int32    `name:"database-conns" env:"TIDINGS_DATABASE_CONNS" default:"40" help:"Largest number of connections to the database; a gateway that has another role beside it has half of them for itself. It opens two more, for wake-ups."`
+	DatabaseConns int32    `name:"database-conns" env:"TIDINGS_DATABASE_CONNS" default:"40" help:"Largest number of connections to the database; a gateway that has another role beside it has half of them for itself. At least 2, such a process at least 4. It opens two more, for wake-ups."`
 	Roles         []string `name:"roles" env:"TIDINGS_ROLES" default:"api,worker" enum:"api,worker,gateway" help:"What this process does: api serves HTTP, worker carries out tasks and does the housekeeping, gateway serves the WebSockets of conversations."`
 
 	Listen        string   `name:"listen" env:"TIDINGS_LISTEN" default:"127.0.0.1:8080" help:"Where HTTP is served, without TLS: put a proxy in front. A worker alone serves only /healthz, /readyz and /metrics."`
@@ -109,6 +110,12 @@ func (c *Config) wrong() error {
 	if c.DatabaseConns < 2 {
 		return errors.New("database-conns must be at least 2: marking notifications takes two at once")
 	}
+	if c.divided() && c.DatabaseConns < 4 {
+		return errors.New("database-conns must be at least 4 for a gateway that has another role beside it: each half takes two at once")
+	}
+	if c.Retention > store.LongestSetting {
+		return fmt.Errorf("retention must be at most %d days", store.LongestSetting/(24*time.Hour))
+	}
 	if c.Retention < 0 || c.Retention > 0 && c.Retention < time.Millisecond {
 		return errors.New("retention must be 0 or at least a millisecond")
 	}
@@ -153,5 +160,8 @@ func (c *Config) takesTokens() bool {
 	secret, err := c.TokenHS256Secret.read()
 	return err != nil || secret != "" || len(c.TokenPublicKeys) > 0 || c.TokenJWKSURL != ""
 }
+
+// divided tells whether the connections are divided: the gateway's are not taken by calls of the API that wait for a lock.
+func (c *Config) divided() bool { return c.is(RoleGateway) && (c.is(RoleAPI) || c.is(RoleWorker)) }
 
 func (c *Config) is(role string) bool { return slices.Contains(c.Roles, role) }

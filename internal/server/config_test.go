@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/tidings-project/tidings/internal/store"
 	"github.com/tidings-project/tidings/internal/token"
 )
 
@@ -100,6 +101,7 @@ func TestLifetimeSettings(t *testing.T) {
 		{"a negative retention", -1, 0, 40, -1},
 		{"a retention below what is stored", time.Microsecond, 0, 40, -1},
 		{"one connection", 0, 0, 1, -1},
+		{"a retention that no conversation can have", store.LongestSetting + 1, 0, 40, -1},
 	} {
 		cfg := Config{DatabaseURL: "x", Roles: []string{RoleAPI}, DatabaseConns: c.conns, Drain: 1, HousekeepingEach: 1, Retention: c.retention, TombstonesFor: c.tombstones,
 			GatewayPing: 1, GatewayLease: 1, GatewayDrain: 1, GatewayConnections: 1, GatewayPerUser: 1, GatewayRate: 1, GatewayBatch: 1}
@@ -110,6 +112,28 @@ func TestLifetimeSettings(t *testing.T) {
 			}
 		case err != nil || cfg.resendFor() != c.resend:
 			t.Errorf("%s: resend for %v, %v", c.name, cfg.resendFor(), err)
+		}
+	}
+}
+
+// A gateway with another role beside it has two pools: neither gets more than its half, and each gets two.
+func TestConnectionsOfTwoPools(t *testing.T) {
+	for _, c := range []struct {
+		roles []string
+		least int32
+	}{
+		{[]string{RoleAPI}, 2},
+		{[]string{RoleGateway}, 2},
+		{[]string{RoleGateway, RoleGateway}, 2},
+		{[]string{RoleGateway, RoleAPI}, 4},
+		{[]string{RoleAPI, RoleGateway}, 4},
+	} {
+		for conns := range int32(6) {
+			cfg := Config{DatabaseURL: "x", Roles: c.roles, DatabaseConns: conns, Drain: 1, HousekeepingEach: 1, TokenHS256Secret: Secret{Text: strings.Repeat("s", 32)},
+				TokenAudience: "tidings", GatewayPing: 1, GatewayLease: 1, GatewayDrain: 1, GatewayConnections: 1, GatewayPerUser: 1, GatewayRate: 1, GatewayBatch: 1}
+			if err := cfg.check(); (err == nil) != (conns >= c.least) {
+				t.Errorf("%v with %d connections: %v", c.roles, conns, err)
+			}
 		}
 	}
 }

@@ -46,9 +46,9 @@ func (s *Server) purge(ctx context.Context) {
 }
 
 // purgeConversations purges events whose retention is over and forgets what is kept of old ones. Every process does, since there may be
-// no worker; one at a time purges a conversation.
+// no worker; while one looks at the conversations, the others leave them to it.
 func (s *Server) purgeConversations(ctx context.Context) {
-	logs, err := s.store.PurgeLogs(ctx)
+	logs, _, err := s.store.PurgeLogsInTurn(ctx)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("some conversations were not purged; it is tried again", "error", err)
 	}

@@ -4,7 +4,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/tidings-project/tidings/internal/store"
 )
 
 const (
@@ -19,34 +22,51 @@ const (
 func (s *Server) markGone(ctx context.Context) {
 	var warned time.Time // when it last failed and said so; zero: it works
 	every(ctx, marksEach, func(ctx context.Context) {
-		for n, more := 1, true; more && n > 0 && ctx.Err() == nil; {
-			var err error
-			n, more, err = s.store.MarkGone(ctx, marksSize)
+		for ctx.Err() == nil {
+			done, err := s.store.MarkGone(ctx, marksSize)
 			switch {
-			case err == nil && !warned.IsZero():
-				s.log.Info("notifications are told again of what is gone")
-				warned = time.Time{}
 			case err != nil && time.Since(warned) > marksQuiet:
 				s.log.Warn("notifications were not told of messages that are gone and may be sent; it is tried again", "error", err)
 				warned = time.Now()
+			case err == nil && !done.Busy && !warned.IsZero(): // what another process does says nothing of this one
+				s.log.Info("notifications are told again of what is gone")
+				warned = time.Time{}
+			}
+			if err != nil || !goesOn(done) {
+				return
 			}
 		}
 	})
 }
 
+// goesOn tells whether the next pass can begin at once: there is more, and it is not held up by somebody.
+func goesOn(done store.MarkedGone) bool { return done.More && done.Rows+done.Notifications > 0 }
+
 // markFirst marks everything that is not marked yet, before the first claim: nobody may have done it while no process ran.
 func (s *Server) markFirst(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, marksPatience)
+	patience, cancel := context.WithTimeout(ctx, marksPatience)
 	defer cancel()
-	for more := true; more; {
-		n, again, err := s.store.MarkGone(ctx, marksSize)
-		if more = again; more && n == 0 { // another process is at it, or it failed
-			select {
-			case <-ctx.Done():
-				s.log.Warn("the worker begins, though not all notifications were told of messages that are gone", "error", err)
-				return
-			case <-time.After(marksEach / 5):
-			}
+	why := errors.New("there are more than could be told")
+	for patience.Err() == nil {
+		done, err := s.store.MarkGone(patience, marksSize)
+		switch {
+		case err != nil:
+			why = err
+		case done.Busy:
+			why = errors.New("another process is at it")
+		case !done.More:
+			return
+		case goesOn(done):
+			continue
+		default:
+			why = errors.New("somebody has locked some")
 		}
+		select {
+		case <-patience.Done():
+		case <-time.After(marksEach / 5):
+		}
+	}
+	if ctx.Err() == nil { // it begins, and does not end
+		s.log.Warn("the worker begins, though not all notifications were told of messages that are gone", "error", why)
 	}
 }

@@ -63,9 +63,8 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 		}
 	}()
 	conns := cfg.DatabaseConns
-	shared := cfg.is(RoleGateway) && len(cfg.Roles) > 1
-	if shared {
-		conns = max(conns/2, 2)
+	if cfg.divided() {
+		conns /= 2
 	}
 	if s.lineage, err = store.NewLineageMemory(cfg.OutsideDir, log); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 		return nil, err
 	}
 	s.sockets = s.store
-	if shared {
+	if cfg.divided() {
 		if s.sockets, err = OpenServedStore(cfg.DatabaseURL, conns, s.lineage); err != nil {
 			return nil, err
 		}

@@ -121,8 +121,8 @@ func checkConversation(c *Conversation) error {
 		}
 		seen[m] = true
 	}
-	if c.RecallWindow < 0 || c.Retention != nil && *c.Retention < time.Millisecond {
-		return tidings.Errorf(tidings.InvalidArgument, "create a conversation: the recall window is not negative and the retention at least a millisecond")
+	if err := checkSettings(&c.RecallWindow, c.Retention); err != nil {
+		return err
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ const (
 	purgePause = 3
 	// leastStep is a step that is not halved any more.
 	leastStep = 16
-	// purgeTimeout ends a step's statement, and a step whose process does not go on.
-	purgeTimeout = time.Second
+	// purgeTimeout ends each of a step's two statements, and a step whose process does not go on before, between or after them.
+	purgeTimeout = 600 * time.Millisecond
 	// expiredPage is how many conversations with a retention PurgeLogs looks at at once.
 	expiredPage = 200
 )
@@ -44,40 +44,43 @@ const (
 	purgeLimitSQL = `SELECT set_config('statement_timeout', @limit_ms::text, true)`
 )
 
-// purgeLogSQL purges from the front of a log, by event's primary key: up to the last one that is too old among the first @limit, however
-// young a clock that was set back made those before it look. Nothing is purged of a log that is kept for ever. The tombstones
-// are of the same statement: no send finds neither the event nor its tombstone.
-const purgeLogSQL = `WITH head AS MATERIALIZED (
-		SELECT c.conv_id, c.epoch, c.min_seq, c.retention_ms, statement_timestamp() - c.retention_ms * interval '1 millisecond' AS over_at
+// purgeFrontSQL finds what a step purges: up to the last one that is too old among the first @limit, however young a clock that was set back
+// makes those before it look. Nothing is purged of a log that is kept for ever.
+const purgeFrontSQL = `WITH head AS MATERIALIZED (
+		SELECT c.epoch, c.min_seq, c.retention_ms, statement_timestamp() - c.retention_ms * interval '1 millisecond' AS over_at
 		  FROM tidings.conversation c WHERE c.conv_id = @conv::text
 	), front AS MATERIALIZED (
-		SELECT e.conv_id, e.seq, e.sender_user, e.cmid, e.created_at, e.created_at < h.over_at AS over
-		  FROM head h JOIN tidings.event e ON e.conv_id = h.conv_id AND e.seq >= h.min_seq
-		 WHERE e.conv_id = @conv::text AND h.retention_ms IS NOT NULL ORDER BY e.seq LIMIT @limit::bigint
-	), cut AS MATERIALIZED (
-		SELECT max(f.seq) FILTER (WHERE f.over) AS seq, count(*) = @limit::bigint AND bool_or(f.over) AND max(f.seq) = max(f.seq) FILTER (WHERE f.over) AS more FROM front f
-	), kept AS (
+		SELECT e.seq, e.created_at < (SELECT h.over_at FROM head h) AS over FROM tidings.event e
+		 WHERE e.conv_id = @conv::text AND e.seq >= (SELECT h.min_seq FROM head h) AND e.seq < (SELECT h.min_seq FROM head h) + @limit::bigint
+		   AND (SELECT h.retention_ms FROM head h) IS NOT NULL
+	)
+	SELECT h.epoch, h.min_seq, coalesce((SELECT max(f.seq) FROM front f WHERE f.over), 0) FROM head h`
+
+// purgeLogSQL purges a range of a log, by event's primary key. The numbers are parameters: a join with what names the range would be planned
+// by what the statistics say of a log, and read all of it, as would a way through event_cmid, which has not this order. No send finds neither the event nor its tombstone.
+const purgeLogSQL = `WITH kept AS (
 		INSERT INTO tidings.tombstone (conv_id, sender_user, cmid, seq)
-		SELECT f.conv_id, f.sender_user, f.cmid, f.seq FROM front f JOIN cut k ON f.seq <= k.seq WHERE f.cmid IS NOT NULL
+		SELECT e.conv_id, e.sender_user, e.cmid, e.seq FROM tidings.event e
+		 WHERE e.conv_id = @conv::text AND e.seq >= @min::bigint AND e.seq <= @cut::bigint AND e.cmid IS NOT NULL ORDER BY e.seq
 		ON CONFLICT (conv_id, sender_user, cmid) DO NOTHING RETURNING conv_id
 	), deleted AS (
-		DELETE FROM tidings.event e USING head h, cut k WHERE e.conv_id = @conv::text AND e.seq >= h.min_seq AND e.seq <= k.seq RETURNING e.conv_id
+		DELETE FROM tidings.event e WHERE e.conv_id = @conv::text AND e.seq >= @min::bigint AND e.seq <= @cut::bigint RETURNING e.conv_id
 	), advanced AS (
-		UPDATE tidings.conversation c SET min_seq = greatest(c.min_seq, k.seq + 1) FROM cut k WHERE c.conv_id = @conv::text AND k.seq IS NOT NULL
+		UPDATE tidings.conversation c SET min_seq = greatest(c.min_seq, @cut::bigint + 1) WHERE c.conv_id = @conv::text
 	), noted AS (
 		INSERT INTO tidings.taken_back (conv_id, what, cutoff_at, epoch)
-		SELECT h.conv_id, 'purge', f.created_at, h.epoch FROM head h CROSS JOIN cut k JOIN front f ON f.seq = k.seq
+		SELECT e.conv_id, 'purge', e.created_at, @epoch::bigint FROM tidings.event e WHERE e.conv_id = @conv::text AND e.seq = @cut::bigint
 	)
-	SELECT (SELECT count(*) FROM deleted), (SELECT count(*) FROM kept), coalesce(k.seq + 1, h.min_seq), coalesce(k.more, false) FROM head h CROSS JOIN cut k`
+	SELECT (SELECT count(*) FROM deleted), (SELECT count(*) FROM kept)`
 
 // PurgeLog purges from the front of a conversation's log what is older than its retention, at most limit events, in one transaction:
 // the events go, the keys of messages and recalls stay as tombstones, min_seq grows, and the journal of what was taken
 // back says so. Whoever reads or sends meanwhile sees all of it or nothing. NOT_FOUND tells that there is no such conversation.
 //
 // It keeps others from the log from the lock to the commit. For 200 events with bodies of 200 bytes that was 30 ms (median) and 280 ms
-// (longest of 200 steps) on two cores that twenty other processes kept busy. A statement that takes a second is rolled back and tried again
-// with half as many events; with one more second each before and after it, after which the server ends a process that does not go on, no
-// step locks a log for longer than 3 s and its commit.
+// (longest of 200 steps) on two cores that twenty other processes kept busy. A statement that takes 0.6 s is rolled back and tried again
+// with half as many events. There are two, and as long before, between and after them the server waits for a process that does not go on; so
+// no step locks a log for longer than 3 s and its commit.
 //
 // One process at a time purges a log, so that the waits for several do not add up.
 func (s *Store) PurgeLog(ctx context.Context, conv string, limit int) (Purged, error) {
@@ -115,12 +118,18 @@ func (s *Store) purgeLog(ctx context.Context, conv string, limit int) (p Purged,
 			return err
 		}
 		locked = time.Now()
-		step := &pgx.Batch{}
-		step.Queue(purgeLimitSQL, pgx.NamedArgs{"limit_ms": milliseconds(purgeTimeout)})
-		step.Queue(purgeLogSQL, pgx.NamedArgs{"conv": conv, "limit": limit}).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&p.Events, &p.Tombstones, &p.MinSeq, &p.More)
+		var epoch, cut int64
+		front := &pgx.Batch{}
+		front.Queue(purgeLimitSQL, pgx.NamedArgs{"limit_ms": milliseconds(purgeTimeout)})
+		front.Queue(purgeFrontSQL, pgx.NamedArgs{"conv": conv, "limit": limit}).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&epoch, &p.MinSeq, &cut)
 		})
-		return tx.SendBatch(ctx, step).Close()
+		if err := tx.SendBatch(ctx, front).Close(); err != nil || cut == 0 {
+			return err
+		}
+		purge := pgx.NamedArgs{"conv": conv, "epoch": epoch, "min": p.MinSeq, "cut": cut}
+		p.More, p.MinSeq = cut-p.MinSeq+1 == int64(limit), cut+1
+		return tx.QueryRow(ctx, purgeLogSQL, purge).Scan(&p.Events, &p.Tombstones)
 	})
 	if err != nil {
 		return Purged{}, err
@@ -138,18 +147,23 @@ func purgeKey(conv string) int64 {
 	return int64(h.Sum64())
 }
 
-// expiredSQL looks at the oldest event of each conversation with a retention, through conversation_retained and event's primary key.
-const expiredSQL = `SELECT c.conv_id, coalesce(e.created_at < statement_timestamp() - c.retention_ms * interval '1 millisecond', false)
-	  FROM tidings.conversation c LEFT JOIN tidings.event e ON e.conv_id = c.conv_id AND e.seq = c.min_seq
-	 WHERE c.retention_ms IS NOT NULL AND c.conv_id > @after::text ORDER BY c.conv_id LIMIT @limit::bigint`
+// expiredSQL looks for an event that is too old among those of a first step, of each conversation with a retention, through
+// conversation_retained and event's primary key: the very first one may look younger than it is.
+const expiredSQL = `WITH page AS MATERIALIZED (
+		SELECT c.conv_id, c.min_seq, statement_timestamp() - c.retention_ms * interval '1 millisecond' AS over_at
+		  FROM tidings.conversation c WHERE c.retention_ms IS NOT NULL AND c.conv_id > @after::text ORDER BY c.conv_id LIMIT @limit::bigint
+	)
+	SELECT p.conv_id, coalesce((SELECT true FROM tidings.event e
+		WHERE e.conv_id = p.conv_id AND e.seq >= p.min_seq AND e.seq < p.min_seq + @step::bigint AND e.created_at < p.over_at ORDER BY e.seq LIMIT 1), false)
+	  FROM page p`
 
 // Expired looks at up to limit conversations that have a retention, those with an id above after, in the order of their ids, and returns
-// those whose oldest event is older than it. next is where the next page begins; more: there is one. Conversations that are
-// kept for ever cost nothing.
+// those with an event older than it, among the 200 that a step looks at. next is where the next page begins; more: there is one.
+// Conversations that are kept for ever cost nothing.
 func (s *Store) Expired(ctx context.Context, after string, limit int) (convs []string, next string, more bool, err error) {
 	next = after
 	looked := 0
-	err = s.eachByKey(ctx, expiredSQL, pgx.NamedArgs{"after": after, "limit": limit}, func(row pgx.Rows) error {
+	err = s.eachByKey(ctx, expiredSQL, pgx.NamedArgs{"after": after, "limit": limit, "step": purgeStep}, func(row pgx.Rows) error {
 		var over bool
 		if err := row.Scan(&next, &over); err != nil {
 			return err
@@ -177,7 +191,43 @@ type PurgedLogs struct {
 // leaves a log to others for three times as long as it had it. A conversation that cannot be purged, because somebody holds it, is left to
 // the next pass; the error is the first one of those.
 func (s *Store) PurgeLogs(ctx context.Context) (all PurgedLogs, err error) {
+	return s.purgeLogs(ctx, func() error { return nil })
+}
+
+// turnKey is the key of the advisory lock of a pass: "purge" in ASCII.
+const turnKey = 0x7075726765
+
+// turnIdleSQL lets the server wait longer than usual for the next sign of life of a pass.
+const turnIdleSQL = `SELECT set_config('idle_in_transaction_session_timeout', '60s', true)`
+
+// PurgeLogsInTurn is PurgeLogs for what comes round in many processes: while one of them looks at the conversations the others do nothing, and
+// mine is false. It needs two connections, one of which keeps the turn.
+func (s *Store) PurgeLogsInTurn(ctx context.Context) (all PurgedLogs, mine bool, err error) {
+	const doing = "take a turn in purging conversations"
+	turn, err := s.pool.Begin(ctx)
+	if err != nil {
+		return all, false, unchanged(doing, err)
+	}
+	defer turn.Rollback(context.WithoutCancel(ctx)) // it writes nothing
+	first := &pgx.Batch{}
+	first.Queue(turnIdleSQL)
+	first.Queue(takingSQL, pgx.NamedArgs{"key": int64(turnKey)}).QueryRow(func(row pgx.Row) error { return row.Scan(&mine) })
+	if err := turn.SendBatch(ctx, first).Close(); err != nil || !mine {
+		return all, false, unchanged(doing, err)
+	}
+	all, err = s.purgeLogs(ctx, func() error {
+		_, err := turn.Exec(ctx, turnIdleSQL)
+		return unchanged("keep the turn in purging conversations", err)
+	})
+	return all, true, err
+}
+
+// purgeLogs calls keep before each page and each step, and ends when that fails.
+func (s *Store) purgeLogs(ctx context.Context, keep func() error) (all PurgedLogs, err error) {
 	for after, more := "", true; more; {
+		if failed := keep(); failed != nil {
+			return all, failed
+		}
 		var convs []string
 		var failed error
 		if convs, after, more, failed = s.Expired(ctx, after, expiredPage); failed != nil {
@@ -186,21 +236,28 @@ func (s *Store) PurgeLogs(ctx context.Context) (all PurgedLogs, err error) {
 		// Several processes do not go through them in step.
 		rand.Shuffle(len(convs), func(i, j int) { convs[i], convs[j] = convs[j], convs[i] })
 		for _, conv := range convs {
-			if failed := s.purgeWhole(ctx, conv, &all); failed != nil && err == nil {
+			failed, lost := s.purgeWhole(ctx, conv, &all, keep)
+			if failed != nil && err == nil {
 				err = fmt.Errorf("%s: %w", conv, failed)
 			}
 			if ctx.Err() != nil {
 				return all, context.Cause(ctx)
+			}
+			if lost != nil {
+				return all, lost
 			}
 		}
 	}
 	return all, err
 }
 
-// purgeWhole purges one conversation in steps.
-func (s *Store) purgeWhole(ctx context.Context, conv string, all *PurgedLogs) error {
+// purgeWhole purges one conversation in steps. lost is the error of keep.
+func (s *Store) purgeWhole(ctx context.Context, conv string, all *PurgedLogs, keep func() error) (failed, lost error) {
 	some := false
 	for limit := purgeStep; ; {
+		if lost := keep(); lost != nil {
+			return nil, lost
+		}
 		p, err := s.PurgeLog(ctx, conv, limit)
 		all.Events, all.Tombstones, all.Longest = all.Events+p.Events, all.Tombstones+p.Tombstones, max(all.Longest, p.Held)
 		if p.Events > 0 && !some {
@@ -208,12 +265,12 @@ func (s *Store) purgeWhole(ctx context.Context, conv string, all *PurgedLogs) er
 			all.Conversations++
 		}
 		if err != nil || !p.More {
-			return err
+			return err, nil
 		}
 		limit = p.Events // it was halved, if it took too long
 		select {
 		case <-ctx.Done():
-			return nil
+			return nil, nil
 		case <-time.After(purgePause * p.Held):
 		}
 	}

@@ -214,6 +214,63 @@ func TestExpired(t *testing.T) {
 	b.whole()
 }
 
+// A clock that was ahead and was set back makes the front of a log look young: what is behind it goes all the same, and takes it with it.
+func TestPurgeBehindAYoungFront(t *testing.T) {
+	b := newTalk(t, 2)
+	for _, conv := range []string{"c-1", "c-2"} {
+		b.keep(conv, time.Hour)
+		b.say(said(conv, "m-1"), said(conv, "m-2"), said(conv, "m-3")) // 3, 4, 5
+	}
+	b.age("c-1", 4, 2*time.Hour)
+	b.exec(`UPDATE tidings.event SET created_at = statement_timestamp() + interval '1000 days' WHERE conv_id = 'c-1' AND seq <= 2`)
+	if convs, _, _, err := b.Expired(t.Context(), "", 10); err != nil || !slices.Equal(convs, []string{"c-1"}) {
+		t.Errorf("expired are %q, %v", convs, err)
+	}
+	all, err := b.PurgeLogs(t.Context())
+	b.must(err)
+	if all.Conversations != 1 || all.Events != 4 || all.Tombstones != 2 || one[int](b, `SELECT min_seq FROM tidings.conversation WHERE conv_id = 'c-1'`) != 5 {
+		t.Errorf("purged %+v", all)
+	}
+	b.whole()
+}
+
+// One process looks at the conversations; another leaves them to it, and so does not look at all of them again.
+func TestPurgeInTurn(t *testing.T) {
+	b := newTalk(t, 2)
+	ctx := t.Context()
+	for _, conv := range []string{"c-1", "c-2"} {
+		b.keep(conv, time.Hour)
+		b.age(conv, 2, 2*time.Hour)
+	}
+	release := b.hold("c-1") // the first one is at it until then
+	type done struct {
+		all  store.PurgedLogs
+		mine bool
+		err  error
+	}
+	first := make(chan done, 1)
+	go func() {
+		all, mine, err := b.PurgeLogsInTurn(ctx)
+		first <- done{all, mine, err}
+	}()
+	b.waiting(1)
+	if all, mine, err := b.PurgeLogsInTurn(ctx); mine || err != nil || all != (store.PurgedLogs{}) {
+		t.Errorf("the second: %+v, %t, %v", all, mine, err)
+	}
+	release()
+	if d := <-first; !d.mine || d.err != nil || d.all.Conversations != 2 || d.all.Events != 4 {
+		t.Errorf("the first: %+v", d)
+	}
+	if all, mine, err := b.PurgeLogsInTurn(ctx); !mine || err != nil || all != (store.PurgedLogs{}) {
+		t.Errorf("afterwards: %+v, %t, %v", all, mine, err)
+	}
+	stopped, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, _, err := b.PurgeLogsInTurn(stopped); err == nil {
+		t.Error("one that was stopped has done something")
+	}
+}
+
 func TestForgetMessages(t *testing.T) {
 	b := newTalk(t, 1)
 	b.keep("c-1", time.Hour)

@@ -34,7 +34,11 @@ func (a *Recalled) Refusal() error {
 	if a.Code == tidings.InvalidArgument {
 		message = "the target is no message"
 	}
-	return &tidings.Error{Code: a.Code, Message: message, Epoch: a.Epoch}
+	refusal := &tidings.Error{Code: a.Code, Message: message, Epoch: a.Epoch}
+	if a.Code == tidings.InvalidArgument || a.Code == tidings.NotFound {
+		refusal.Stored = "no" // unlike others with these codes it was judged by the log, under its lock
+	}
+	return refusal
 }
 
 // wasMemberSQL reads by member's primary key.
@@ -42,15 +46,14 @@ const wasMemberSQL = `SELECT EXISTS (SELECT FROM tidings.member m WHERE m.conv_i
 
 // recallSQL judges a recall under the conversation's lock and carries it out: the recall is a new event (R2), and the message has no
 // content any more (R6). The journal, the intent to mark notifications and the news for gateways are written with it. Everything is found
-// by primary keys, event_cmid and member_open. The key comes before all else, so that an answer that was lost can be had again however
+// by primary keys, event_cmid and member_open. That the user was ever a member is known (wasMemberSQL). The key comes before all else, so that an answer that was lost can be had again however
 // late; the epoch before any number.
 //
 // A purged key may have been that of this very recall if its target could have been purged by then, too.
 const recallSQL = `WITH looked AS MATERIALIZED (
 		SELECT c.conv_id, c.epoch, c.next_seq, c.min_seq, c.recall_window_ms, clock_timestamp() AS now_at,
 			o.seq AS known, o.kind AS known_kind, o.target_seq AS known_target, o.created_at AS known_at, b.seq AS purged,
-			e.kind, e.mid, e.sender_user, e.recalled_by, e.created_at,
-			EXISTS (SELECT FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user) AS was_member,
+			e.kind, e.mid, e.sender_user, e.cmid, e.recalled_by, e.created_at,
 			EXISTS (SELECT FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user AND m.leave_seq IS NULL) AS is_member
 		  FROM tidings.conversation c
 		  LEFT JOIN tidings.event o ON o.conv_id = @conv AND o.sender_user = @user AND o.cmid = @cmid
@@ -60,7 +63,6 @@ const recallSQL = `WITH looked AS MATERIALIZED (
 		 WHERE c.conv_id = @conv
 	), judged AS MATERIALIZED (
 		SELECT l.*, CASE
-			WHEN NOT l.was_member THEN 'NOT_MEMBER'
 			WHEN l.known_kind = 'recall' AND l.known_target = @target THEN ''
 			WHEN l.known IS NOT NULL THEN 'IDEMPOTENCY_MISMATCH'
 			WHEN l.purged IS NOT NULL THEN CASE WHEN @target >= l.min_seq THEN 'IDEMPOTENCY_MISMATCH' ELSE 'NOT_FOUND' END
@@ -85,7 +87,8 @@ const recallSQL = `WITH looked AS MATERIALIZED (
 	), gone AS (
 		INSERT INTO tidings.gone (conv_id, why, user_id, seq, at) SELECT r.conv_id, 'recall', '', @target, r.now_at FROM recalled r
 	), taken_back AS (
-		INSERT INTO tidings.taken_back (conv_id, what, mid, epoch, at) SELECT r.conv_id, 'recall', r.mid, r.epoch, r.now_at FROM recalled r
+		INSERT INTO tidings.taken_back (conv_id, what, mid, user_id, cmid, epoch, at)
+		SELECT r.conv_id, 'recall', r.mid, r.sender_user, r.cmid, r.epoch, r.now_at FROM recalled r
 	), posted AS (
 		INSERT INTO tidings.posted (conv_id, seq) SELECT r.conv_id, r.next_seq FROM recalled r WHERE @post::boolean
 	)

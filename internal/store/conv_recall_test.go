@@ -73,8 +73,8 @@ func TestRecall(t *testing.T) {
 	if got := one[string](b, `SELECT concat_ws(' ', conv_id, why, user_id = '', seq, marked) FROM tidings.gone`); got != "c-1 recall t 3 f" {
 		t.Errorf("the intent to mark is %s", got)
 	}
-	if got := one[string](b, `SELECT concat_ws(' ', conv_id, what, mid = $1, user_id, cutoff_at, epoch = (SELECT generation FROM tidings.lineage), copied, at = (SELECT created_at FROM tidings.event WHERE kind = 'recall'))
-		FROM tidings.taken_back`, mid); got != "c-1 recall t t f t" {
+	if got := one[string](b, `SELECT concat_ws(' ', conv_id, what, mid = $1, user_id, cmid, cutoff_at, epoch = (SELECT generation FROM tidings.lineage), copied, at = (SELECT created_at FROM tidings.event WHERE kind = 'recall'))
+		FROM tidings.taken_back`, mid); got != "c-1 recall t u-ana m-1 t f t" {
 		t.Errorf("the journal has %s", got)
 	}
 	if n := one[int](b, `SELECT count(*) FROM tidings.posted`); n != 0 {

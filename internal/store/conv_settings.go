@@ -11,6 +11,9 @@ import (
 	"github.com/tidings-project/tidings"
 )
 
+// LongestSetting is the longest recall window and retention: 100 years of 365 days.
+const LongestSetting = 100 * 365 * 24 * time.Hour
+
 // Settings are what can be changed of a conversation.
 type Settings struct {
 	RecallWindow time.Duration  // how long a message can be recalled; 0: never
@@ -35,8 +38,8 @@ func (s *Store) ChangeSettings(ctx context.Context, conv string, change Settings
 	if err := tidings.CheckID("conv", conv); err != nil {
 		return now, err
 	}
-	if change.RecallWindow != nil && *change.RecallWindow < 0 || change.Retention != nil && *change.Retention < time.Millisecond {
-		return now, tidings.Errorf(tidings.InvalidArgument, "change settings: the recall window is not negative and the retention at least a millisecond")
+	if err := checkSettings(change.RecallWindow, change.Retention); err != nil {
+		return now, err
 	}
 	args := pgx.NamedArgs{"conv": conv, "window_ms": inMilliseconds(change.RecallWindow), "retention_ms": inMilliseconds(change.Retention), "forever": change.Forever}
 	err = s.transact(ctx, "change settings of a conversation", func(ctx context.Context, tx pgx.Tx) error {
@@ -56,6 +59,14 @@ func (s *Store) ChangeSettings(ctx context.Context, conv string, change Settings
 		return nil
 	})
 	return now, err
+}
+
+// checkSettings judges a recall window and a retention, those that are not nil.
+func checkSettings(window, retention *time.Duration) error {
+	if window != nil && (*window < 0 || *window > LongestSetting) || retention != nil && (*retention < time.Millisecond || *retention > LongestSetting) {
+		return tidings.Errorf(tidings.InvalidArgument, "settings of a conversation: the recall window is 0 to 100 years, the retention a millisecond to 100 years")
+	}
+	return nil
 }
 
 // inMilliseconds is d in milliseconds, NULL where there is none.

@@ -28,10 +28,15 @@ type erasure struct {
 	actor   string     // who ordered it; empty: nobody did, a journal is replayed
 	until   *time.Time // what was written and set later stays; nil: all goes
 	journal bool       // it is a new one: the journal is told
+	convs   map[string]bool
 }
 
-// eraseBatch is how many messages or notifications one transaction of an erasure changes.
-const eraseBatch = 200
+const (
+	// eraseBatch is how many notifications one transaction of an erasure changes, and how many conversations it looks for at once.
+	eraseBatch = 200
+	// erasePatience bounds the wait for the transactions that were open when an erasure had gone through everything.
+	erasePatience = time.Minute
+)
 
 // eraseStartSQL reads the clock and the history.
 const eraseStartSQL = `SELECT statement_timestamp(), coalesce((SELECT l.generation FROM tidings.lineage l WHERE l.node = @node), 0)`
@@ -43,8 +48,10 @@ const eraseNotedSQL = `INSERT INTO tidings.taken_back (conv_id, what, user_id, c
 // conversation's window; the preferences with their addresses are deleted; the user's notifications lose their content and the addresses
 // of their tasks, and are cancelled. So what was not sent will not be, and what may have been sent waits for a person, with its journal.
 //
-// It goes in steps, each a transaction of its own; after an error, run it again for the rest. What stays are ids, times, memberships and
-// hashes, and whatever was copied out of the database before.
+// It goes in steps, each a transaction of its own; after an error, run it again for the rest. A transaction that was open meanwhile may
+// commit what no step has seen: when all is gone through, the erasure waits for those, at most a minute, and goes through all once more.
+// UNAVAILABLE says that some are still open. What stays are ids, times, memberships and hashes, and whatever was copied out of the database
+// before.
 func (s *Store) EraseUser(ctx context.Context, user, actor string) (report EraseReport, err error) {
 	const doing = "erase a user"
 	if err := tidings.CheckID("user", user); err != nil {
@@ -61,20 +68,61 @@ func (s *Store) EraseUser(ctx context.Context, user, actor string) (report Erase
 	if epoch == 0 {
 		return report, tidings.Errorf(tidings.Unavailable, "%s: the database's lineage is not recorded yet: it was never started", doing)
 	}
-	if err := s.erase(ctx, erasure{user: user, actor: actor, until: &report.CutoffAt, journal: true}, &report); err != nil {
+	e := erasure{user: user, actor: actor, until: &report.CutoffAt, journal: true, convs: map[string]bool{}}
+	if err := s.erase(ctx, e, &report); err != nil {
+		return report, err
+	}
+	if err := s.outlive(ctx, erasePatience); err != nil {
+		return report, err
+	}
+	if err := s.erase(ctx, e, &report); err != nil {
 		return report, err
 	}
 	_, err = s.changed(ctx, doing, eraseNotedSQL, pgx.NamedArgs{"user": user, "cutoff": report.CutoffAt, "epoch": epoch})
 	return report, err
 }
 
+// markSQL takes a transaction id. Whoever has one that is lower may have written already; whoever has none has not.
+const markSQL = `SELECT pg_current_xact_id()::text`
+
+// outlivedSQL tells whether every transaction with an id below a mark has ended. The xmax of a snapshot would be no mark: it is one
+// above the last transaction that has ended, and the ids of open ones can be higher.
+const outlivedSQL = `SELECT pg_snapshot_xmin(pg_current_snapshot()) >= @mark::text::xid8`
+
+// outlive waits until every transaction that may have written by now has ended, at most for limit.
+func (s *Store) outlive(ctx context.Context, limit time.Duration) error {
+	const doing = "wait for open transactions"
+	var mark string
+	if err := s.pool.QueryRow(ctx, markSQL).Scan(&mark); err != nil {
+		return unchanged(doing, err)
+	}
+	for began := time.Now(); ; {
+		var over bool
+		if err := s.pool.QueryRow(ctx, outlivedSQL, pgx.NamedArgs{"mark": mark}).Scan(&over); err != nil {
+			return unchanged(doing, err)
+		}
+		switch {
+		case over:
+			return nil
+		case time.Since(began) >= limit:
+			return tidings.Errorf(tidings.Unavailable, "transactions older than the erasure are still open, and what they commit is not erased: run it again when they have ended (pg_stat_activity, pg_prepared_xacts)")
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 // erase goes through the preferences first, so that no claim freezes another address.
-func (s *Store) erase(ctx context.Context, e erasure, report *EraseReport) (err error) {
-	report.Preferences, err = s.delete(ctx, "delete the preferences of a user", erasePrefsSQL,
+func (s *Store) erase(ctx context.Context, e erasure, report *EraseReport) error {
+	prefs, err := s.delete(ctx, "delete the preferences of a user", erasePrefsSQL,
 		pgx.NamedArgs{"user": e.user, "bucket": tidings.Bucket(e.user), "until": e.until})
 	if err != nil {
 		return err
 	}
+	report.Preferences += prefs
 	if err := s.eraseNotifications(ctx, e, report); err != nil {
 		return err
 	}
@@ -98,46 +146,102 @@ const sentInSQL = `SELECT DISTINCT m.conv_id FROM tidings.member m
 const erasable = `e.sender_user = @user AND e.cmid IS NOT NULL AND e.kind = 'msg' AND e.recalled_by IS NULL
 		AND (@until::timestamptz IS NULL OR e.created_at <= @until::timestamptz)`
 
-// eraseMessagesSQL recalls the next messages of a user in a conversation, through event_cmid.
-const eraseMessagesSQL = recallHead + `, mine AS MATERIALIZED (
-		SELECT e.conv_id, e.seq, e.mid, e.sender_user, e.cmid FROM tidings.event e
-		 WHERE e.conv_id = @conv AND ` + erasable + ` AND e.cmid > @after::text ORDER BY e.cmid LIMIT @limit::bigint
-	)` + recallMine + ` SELECT count(*), coalesce(max(m.cmid), '') FROM mine m`
+// messagesOfSQL finds the keys of the next messages of a user in a conversation, through event_cmid. It may pass by many that were recalled.
+const messagesOfSQL = `SELECT e.cmid FROM tidings.event e
+	 WHERE e.conv_id = @conv AND ` + erasable + ` AND e.cmid > @after::text ORDER BY e.cmid LIMIT @limit::bigint`
+
+// unrecalledSQL reads those of the messages that are not recalled yet, each through event_cmid.
+const unrecalledSQL = `SELECT e.seq, e.mid, e.sender_user, e.cmid FROM unnest(@cmids::text[]) k (cmid) CROSS JOIN LATERAL (
+		SELECT e.* FROM tidings.event e WHERE e.conv_id = @conv AND e.sender_user = @user AND e.cmid = k.cmid AND e.kind = 'msg' AND e.recalled_by IS NULL OFFSET 0
+	) e ORDER BY e.seq`
 
 func (s *Store) eraseMessages(ctx context.Context, e erasure, report *EraseReport) error {
-	const doing = "recall the messages of a user"
-	args := pgx.NamedArgs{"user": e.user, "actor": orNull(&e.actor), "until": e.until, "journal": e.journal, "limit": eraseBatch}
 	for conv := ""; ; {
-		args["after"] = conv
-		convs, err := rowsByKey(ctx, s, sentInSQL, args, pgx.RowTo[string])
+		convs, err := rowsByKey(ctx, s, sentInSQL, pgx.NamedArgs{"user": e.user, "until": e.until, "after": conv, "limit": eraseBatch}, pgx.RowTo[string])
 		if err != nil {
 			return unchanged("look for the messages of a user", err)
 		}
 		for _, conv = range convs {
-			args["conv"], args["after"] = conv, ""
-			for n := eraseBatch; n == eraseBatch; {
-				if err := context.Cause(ctx); err != nil {
-					return err
-				}
-				var last string
-				err := s.transact(ctx, doing, func(ctx context.Context, tx pgx.Tx) error {
-					if err := lockConversation(ctx, tx, lockConversationSQL, conv); err != nil {
-						return err
-					}
-					return s.oneByKey(ctx, tx, eraseMessagesSQL, args, &n, &last)
-				})
-				if err != nil {
-					return err
-				}
-				args["after"] = last
-				report.Messages += n
+			if err := s.eraseLog(ctx, e, conv, report); err != nil {
+				return err
 			}
-			report.Conversations++
+			if !e.convs[conv] {
+				e.convs[conv] = true
+				report.Conversations++
+			}
 		}
 		if len(convs) < eraseBatch {
 			return nil
 		}
 	}
+}
+
+// eraseLog recalls the messages of a user in one conversation, in steps that are bounded as those of PurgeLog. Between two it leaves the log
+// to others for as long as it had it.
+func (s *Store) eraseLog(ctx context.Context, e erasure, conv string, report *EraseReport) error {
+	for after, limit := "", recallStep; ; {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		cmids, err := rowsByKey(ctx, s, messagesOfSQL, pgx.NamedArgs{"conv": conv, "user": e.user, "until": e.until, "after": after, "limit": limit}, pgx.RowTo[string])
+		if err != nil {
+			return unchanged("look for the messages of a user", err)
+		}
+		n, held, err := s.eraseStep(ctx, e, conv, cmids)
+		if timedOut(err) && limit > leastStep {
+			limit /= 2
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		report.Messages += n
+		if len(cmids) < limit {
+			return nil
+		}
+		after = cmids[len(cmids)-1]
+		select {
+		case <-ctx.Done():
+		case <-time.After(held):
+		}
+	}
+}
+
+// eraseStep recalls those of a user's messages in one conversation that are not recalled yet, and tells how many there were and for how long
+// the log was locked.
+func (s *Store) eraseStep(ctx context.Context, e erasure, conv string, cmids []string) (n int, held time.Duration, err error) {
+	if len(cmids) == 0 {
+		return 0, 0, nil
+	}
+	var locked time.Time
+	err = s.transact(ctx, "recall the messages of a user", func(ctx context.Context, tx pgx.Tx) error {
+		first := &pgx.Batch{}
+		first.Queue(byKeySQL)
+		first.Queue(purgeIdleSQL, pgx.NamedArgs{"limit_ms": milliseconds(purgeTimeout)})
+		if err := tx.SendBatch(ctx, first).Close(); err != nil {
+			return err
+		}
+		if err := lockConversation(ctx, tx, lockConversationSQL, conv); err != nil {
+			return err
+		}
+		locked = time.Now()
+		var left []message
+		look := &pgx.Batch{}
+		look.Queue(purgeLimitSQL, pgx.NamedArgs{"limit_ms": milliseconds(purgeTimeout)})
+		look.Queue(unrecalledSQL, pgx.NamedArgs{"conv": conv, "user": e.user, "cmids": cmids}).Query(func(rows pgx.Rows) (err error) {
+			left, err = pgx.CollectRows(rows, pgx.RowToStructByPos[message])
+			return err
+		})
+		if err := tx.SendBatch(ctx, look).Close(); err != nil {
+			return err
+		}
+		n = len(left)
+		return recallMany(ctx, tx, conv, left, orNull(&e.actor), e.journal)
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return n, time.Since(locked), nil
 }
 
 // notesOfSQL reads a user's notifications through the unique index on (user_id, event_key, bucket).

@@ -64,7 +64,7 @@ func TestEraseUser(t *testing.T) {
 	for what, want := range map[string]string{
 		`SELECT string_agg(concat_ws(' ', conv_id, seq), ',' ORDER BY conv_id) FROM tidings.posted`:                                                                                   "c-1 7,c-2 5",
 		`SELECT string_agg(concat_ws(' ', conv_id, why, seq), ',' ORDER BY conv_id) FROM tidings.gone`:                                                                                "c-1 recall 3,c-2 recall 3",
-		`SELECT string_agg(concat_ws(' ', conv_id, what, mid IS NULL, user_id), ',' ORDER BY conv_id COLLATE "C", at) FROM tidings.taken_back`:                                        " erase t u-ana,c-1 recall f,c-2 recall f",
+		`SELECT string_agg(concat_ws(' ', conv_id, what, mid IS NULL, user_id, cmid), ',' ORDER BY conv_id COLLATE "C", at) FROM tidings.taken_back`:                                  " erase t u-ana,c-1 recall f u-ana m-1,c-2 recall f u-ana m-1",
 		`SELECT count(*)::text FROM tidings.taken_back t JOIN tidings.lineage l ON l.generation = t.epoch`:                                                                            "3",
 		`SELECT count(*)::text FROM tidings.channel_pref WHERE user_id = 'u-ana'`:                                                                                                     "0",
 		`SELECT count(*)::text FROM tidings.task WHERE user_id = 'u-ana' AND address IS NOT NULL`:                                                                                     "0",

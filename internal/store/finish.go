@@ -15,7 +15,7 @@ import (
 // Finish is the end of one attempt.
 type Finish struct {
 	ID        tidings.UUID
-	Note      tidings.UUID // the task's notification; absent when that is not known
+	Note      tidings.UUID // the task's notification
 	N         int          // the attempt's number
 	Token     tidings.UUID
 	Verdict   tidings.Verdict

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,8 +24,8 @@ func (b *bench) about(user, conv string, seq int64) tidings.UUID {
 // mark handles what is gone and expects how much it was.
 func (b *bench) mark(limit, want int, wantMore bool) {
 	b.t.Helper()
-	if n, more, err := b.MarkGone(b.t.Context(), limit); n != want || more != wantMore || err != nil {
-		b.t.Errorf("MarkGone = %d, %t, %v, want %d, %t", n, more, err, want, wantMore)
+	if done, err := b.MarkGone(b.t.Context(), limit); done.Rows != want || done.More != wantMore || done.Busy || err != nil {
+		b.t.Errorf("MarkGone = %+v, %v, want %d, %t", done, err, want, wantMore)
 	}
 }
 
@@ -119,7 +120,7 @@ func TestMarkGone(t *testing.T) {
 	if len(claimed) != 10 || strings.Join(stopped, " ") != b.marked() {
 		t.Errorf("of %d the claim stopped %q", len(claimed), stopped)
 	}
-	if got := one[string](b, `SELECT string_agg(concat_ws(' ', what, user_id, epoch = (SELECT generation FROM tidings.lineage)), ', ' ORDER BY at) FROM tidings.taken_back`); got != "recall t, leave u-ben t" {
+	if got := one[string](b, `SELECT string_agg(concat_ws(' ', what, user_id, epoch = (SELECT generation FROM tidings.lineage)), ', ' ORDER BY at) FROM tidings.taken_back`); got != "recall u-ana t, leave u-ben t" {
 		t.Errorf("the journal: %s", got)
 	}
 }
@@ -160,8 +161,8 @@ func TestMarkGoneAgain(t *testing.T) {
 	b.must(err)
 	b.exec(`CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'cut'; END $$`)
 	b.exec(`CREATE TRIGGER fails BEFORE UPDATE OR DELETE ON tidings.gone FOR EACH STATEMENT EXECUTE FUNCTION fails()`)
-	if n, more, err := b.MarkGone(ctx, 10); n != 0 || !more || tidings.ErrorCode(err) != tidings.Internal {
-		t.Errorf("%d, %t, %v", n, more, err)
+	if done, err := b.MarkGone(ctx, 10); !done.More || tidings.ErrorCode(err) != tidings.Internal {
+		t.Errorf("%+v, %v", done, err)
 	}
 	if got := b.marked(); got != "u-ben-c-1-3" || b.waits() != "c-1 read u-ben 2, c-1 recall 3" {
 		t.Errorf("cut between: %s are marked, %q is left", got, b.waits())
@@ -184,7 +185,9 @@ func TestMarkGoneByOne(t *testing.T) {
 	b.must(err)
 	_, err = tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, 0x676f6e65)
 	b.must(err)
-	b.mark(10, 0, true)
+	if done, err := b.MarkGone(t.Context(), 10); done != (store.MarkedGone{Busy: true}) || err != nil {
+		t.Errorf("%+v, %v", done, err)
+	}
 	b.must(tx.Rollback(t.Context()))
 	b.mark(10, 1, false)
 }
@@ -205,7 +208,7 @@ func TestMarkGoneConcurrently(t *testing.T) {
 	atOnce(convs+3, func(i int) {
 		if i >= convs { // mark
 			for done.Load() < convs {
-				if _, _, err := b.MarkGone(ctx, 5); err != nil {
+				if _, err := b.MarkGone(ctx, 5); err != nil {
 					t.Error(err)
 				}
 				if _, _, err := b.Purge(ctx, 0, 100); err != nil {
@@ -228,10 +231,10 @@ func TestMarkGoneConcurrently(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for n, more := 1, true; more || n > 0; {
-		var err error
-		n, more, err = b.MarkGone(ctx, 5)
+	for more := true; more; {
+		done, err := b.MarkGone(ctx, 5)
 		b.must(err)
+		more = done.More || done.Rows > 0
 	}
 	if n := one[int](b, `SELECT count(*) FROM tidings.notification WHERE about_gone_at IS NULL`); n != 0 {
 		t.Errorf("%d are not marked", n)
@@ -241,6 +244,72 @@ func TestMarkGoneConcurrently(t *testing.T) {
 	}
 	if n := one[int](b, `SELECT count(*) FROM tidings.gone`); n != convs*(messages/2+1) {
 		t.Errorf("%d wait for the second time", n)
+	}
+}
+
+// One recall that very many notifications are about is marked in pages, and others are not held up by it; nor by a notification that somebody has locked.
+func TestMarkGoneInTurns(t *testing.T) {
+	const many = 30_000
+	b := newTalk(t, 1)
+	ctx := t.Context()
+	b.exec(`INSERT INTO tidings.notification (id, bucket, user_id, event_key, title, payload_hash, priority, max_attempts, duplicates, about_conv, about_seq, expires_at, created_at)
+		SELECT tidings.new_id(tidings.bucket_of(u)), tidings.bucket_of(u), u, 'e' || n, '', '\x', 1, 1, 'forbid', 'c-1', CASE WHEN n > $1 THEN 6 ELSE 5 END, now() + interval '1 hour', now()
+		  FROM (SELECT n, 'u-' || n % 1000 AS u FROM generate_series(1, $1 + 2) n) x`, many)
+	b.exec(`INSERT INTO tidings.gone (conv_id, why, user_id, seq) VALUES ('c-1', 'recall', '', 5), ('c-1', 'recall', '', 6)`)
+	// The transactions are seen by how much each marks.
+	b.exec(`CREATE TABLE turn (nth bigserial, large bigint, small bigint)`)
+	b.exec(`CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		INSERT INTO turn (large, small) SELECT count(*) FILTER (WHERE about_seq = 5), count(*) FILTER (WHERE about_seq = 6) FROM news; RETURN NULL; END $$`)
+	b.exec(`CREATE TRIGGER noted AFTER UPDATE ON tidings.notification REFERENCING NEW TABLE AS news FOR EACH STATEMENT EXECUTE FUNCTION noted()`)
+	locked, err := b.pool.Begin(ctx)
+	b.must(err)
+	defer locked.Rollback(context.Background())
+	for _, seq := range []int{5, 6} {
+		_, err = locked.Exec(ctx, `SELECT FROM tidings.notification WHERE about_conv = 'c-1' AND about_seq = $1 LIMIT 1 FOR UPDATE`, seq)
+		b.must(err)
+	}
+	pass := func() (all store.MarkedGone) {
+		t.Helper()
+		for on := true; on; {
+			done, err := b.MarkGone(ctx, 10)
+			b.must(err)
+			all.Rows, all.Notifications, all.More = all.Rows+done.Rows, all.Notifications+done.Notifications, done.More
+			on = done.More && done.Rows+done.Notifications > 0
+		}
+		return all
+	}
+	if all := pass(); all.Rows != 0 || all.Notifications != many || !all.More {
+		t.Errorf("beside two that are locked: %+v", all)
+	}
+	if most, early := one[int](b, `SELECT max(large) FROM turn`), one[bool](b, `SELECT min(nth) FILTER (WHERE small > 0) <= 2 FROM turn`); most > 1000 || !early {
+		t.Errorf("a page has %d notifications, and the small one had its turn with the large one: %t", most, early)
+	}
+	b.must(locked.Rollback(ctx))
+	if all := pass(); all.Rows != 2 || all.Notifications != 2 || all.More {
+		t.Errorf("afterwards: %+v", all)
+	}
+	if got := b.waits(); got != "c-1 recall 5 marked, c-1 recall 6 marked" || one[int](b, `SELECT count(*) FROM tidings.notification WHERE about_gone_at IS NULL`) != 0 {
+		t.Errorf("left are %q", got)
+	}
+}
+
+// The second time of a leave does not mark what was made for a user who has come back since, about a message that this one may see.
+func TestMarkGoneOfOneWhoCameBack(t *testing.T) {
+	b := newTalk(t, 1)
+	ctx := t.Context()
+	b.say(said("c-1", "m-1")) // 3
+	b.about("u-ben", "c-1", 3)
+	_, err := b.Leave(ctx, "c-1", "u-ben", "")
+	b.must(err)
+	b.mark(10, 1, false)
+	_, err = b.Join(ctx, "c-1", "u-ben", "")
+	b.must(err)
+	b.about("u-ben", "c-1", 2)
+	b.exec(`UPDATE tidings.gone SET at = at - interval '61 seconds'`)
+	b.exec(`UPDATE tidings.notification SET created_at = created_at - interval '61 seconds'`)
+	b.mark(10, 1, false)
+	if got := b.marked(); got != "u-ben-c-1-3" || b.waits() != "" {
+		t.Errorf("%s are marked, %q is left", got, b.waits())
 	}
 }
 
@@ -255,27 +324,41 @@ func TestMarkGonePlans(t *testing.T) {
 		SELECT tidings.new_id(tidings.bucket_of(u)), tidings.bucket_of(u), u, 'e' || n, '', '\x', 1, 1, 'forbid', 'c-' || n % 100, n, now() + interval '1 hour', now()
 		  FROM (SELECT n, 'u-' || n % 1000 AS u FROM generate_series(1, 20000) n) x`)
 	b.exec(`INSERT INTO tidings.gone (conv_id, why, user_id, seq, marked) SELECT 'c-' || n, 'read', 'u-' || n, n, n % 100 > 0 FROM generate_series(1, 20000) n`)
-	for _, statistics := range []string{"young", "fresh"} {
-		if statistics == "fresh" {
+	for _, statistics := range []string{"young", "misleading", "fresh"} {
+		switch statistics {
+		case "misleading": // each conversation, user and message had one of them
+			b.exec(`CREATE TABLE many AS SELECT * FROM tidings.notification`)
+			b.exec(`DELETE FROM tidings.notification n USING (SELECT m.id, row_number() OVER (PARTITION BY m.about_conv) AS nth FROM many m) m WHERE m.id = n.id AND m.nth > 1`)
+			b.exec(`ANALYZE tidings.notification, tidings.gone`)
+			b.exec(`INSERT INTO tidings.notification SELECT * FROM many ON CONFLICT DO NOTHING`)
+		case "fresh":
 			b.exec(`ANALYZE tidings.notification, tidings.gone`)
 		}
 		for name, c := range map[string]struct {
 			args pgx.NamedArgs
 			by   string
 		}{
-			"markRecalledSQL": {pgx.NamedArgs{"conv": "c-1", "seq": 101, "buckets": buckets()}, "notification_about"},
-			"markUserSQL":     {pgx.NamedArgs{"conv": "c-1", "user": "u-101", "seq": 20000, "bucket": tidings.Bucket("u-101")}, "notification_about_user"},
+			"markRecalledSQL": {pgx.NamedArgs{"conv": "c-1", "seq": 101, "buckets": buckets(), "limit": 20}, "notification_about"},
+			"markReadSQL":     {pgx.NamedArgs{"conv": "c-1", "user": "u-101", "seq": 20000, "bucket": tidings.Bucket("u-101"), "limit": 20}, "notification_about_user"},
+			"markLeftSQL":     {pgx.NamedArgs{"conv": "c-1", "user": "u-101", "seq": 20000, "bucket": tidings.Bucket("u-101"), "limit": 20, "at": "2030-01-01"}, "notification_about_user"},
 			"goneSQL":         {pgx.NamedArgs{"limit": 10, "again_ms": 60000.0}, "gone_unmarked"},
 			"deleteGoneSQL":   {pgx.NamedArgs{"conv": "c-1", "why": "read", "user": "u-1", "seq": 1}, "gone_pkey"},
 			"keepGoneSQL":     {pgx.NamedArgs{"conv": "c-1", "why": "read", "user": "u-1", "seq": 1}, "gone_pkey"},
 		} {
+			found := false
 			for _, s := range allStatements(t) {
 				if s.name != name {
 					continue
 				}
-				if plan := b.plan(conn.Conn(), s.sql, c.args); !strings.Contains(plan, c.by+" ") || strings.Contains(plan, "Seq Scan") {
+				found = true
+				plan := b.plan(conn.Conn(), s.sql, c.args)
+				if !strings.Contains(plan, c.by+" ") || strings.Contains(plan, "Seq Scan") || strings.HasPrefix(name, "mark") &&
+					(strings.Count(plan, c.by+" ") != 2 || !strings.Contains(plan, "Index Cond: (id = ANY ($")) {
 					t.Errorf("%s statistics, %s does not go by %s:\n%s", statistics, name, c.by, plan)
 				}
+			}
+			if !found {
+				t.Errorf("there is no %s", name)
 			}
 		}
 	}

@@ -16,12 +16,13 @@ import (
 const takingsKey = 0x74616b696e6773
 
 // takingsSQL reads what was not copied, oldest first, through taken_back_uncopied. It names no conversation: the rows are few, and of any.
-const takingsSQL = `SELECT t.id, t.at, t.what, t.conv_id, coalesce(t.mid::text, ''), coalesce(t.user_id, ''), t.cutoff_at, t.epoch
+const takingsSQL = `SELECT t.id, t.at, t.what, t.conv_id, coalesce(t.mid::text, ''), coalesce(t.user_id, ''), coalesce(t.cmid, ''), t.cutoff_at, t.epoch,
+		(SELECT i.id FROM tidings.installation i WHERE i.one)
 	FROM tidings.taken_back t WHERE NOT t.copied ORDER BY t.at LIMIT @limit`
 
-// takenSQL marks takings as copied, by primary keys.
-const takenSQL = `UPDATE tidings.taken_back t SET copied = true FROM unnest(@convs::text[], @ids::uuid[]) AS k (conv_id, id)
-	WHERE t.conv_id = ANY (@convs::text[]) AND t.conv_id = k.conv_id AND t.id = k.id`
+// takenSQL marks one taking as copied, by its primary key. It is a statement of its own for each, as emptySQL is: joined with a list of them, the
+// takings of a conversation that the statistics believe to have few are read once for every one.
+const takenSQL = `UPDATE tidings.taken_back t SET copied = true WHERE t.conv_id = @conv AND t.id = @id`
 
 // TakeTakings hands up to limit takings that were not copied yet to put, oldest first, marks them as copied when put returns without an
 // error, and returns how many there were. One process does it at a time; another gets 0. A taking may be handed out again after an
@@ -46,15 +47,14 @@ func (s *Store) TakeTakings(ctx context.Context, limit int, put func([]outside.T
 			return err
 		}
 		if err := put(takings); err != nil {
-			return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": it cannot be written", Err: err}
+			return tidings.Errorf(tidings.Unavailable, "%s: the journal cannot be written: %w", doing, err)
 		}
-		convs, ids := make([]string, len(takings)), make([]tidings.UUID, len(takings))
-		for i, t := range takings {
-			convs[i], ids[i] = t.Conv, t.ID
+		taken := &pgx.Batch{}
+		for _, t := range takings {
+			taken.Queue(takenSQL, pgx.NamedArgs{"conv": t.Conv, "id": t.ID})
 		}
-		_, err := tx.Exec(ctx, takenSQL, pgx.NamedArgs{"convs": convs, "ids": ids})
 		n = len(takings)
-		return err
+		return tx.SendBatch(ctx, taken).Close()
 	})
 	if err != nil {
 		return 0, err

@@ -36,7 +36,7 @@ func appendTo(dir string) func([]outside.Taking) error {
 	}
 }
 
-func (b *bench) journal(dir string) []outside.Taking {
+func (b *bench) journal(dir string) []outside.Line {
 	b.t.Helper()
 	all, err := outside.ReadJournal(outside.JournalPath(dir))
 	b.must(err)
@@ -73,6 +73,9 @@ func TestTakeTakings(t *testing.T) {
 	// What cannot be written stays as it is.
 	_, err = b.TakeTakings(ctx, 10, func([]outside.Taking) error { return errors.New("the disk is full") })
 	b.want(tidings.Unavailable, err)
+	if !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("the cause is lost: %v", err)
+	}
 	n, err := b.TakeTakings(ctx, 2, func(got []outside.Taking) error {
 		other, err := b.TakeTakings(ctx, 2, func([]outside.Taking) error { return errors.New("two at the same time") })
 		if other != 0 || err != nil {
@@ -91,15 +94,16 @@ func TestTakeTakings(t *testing.T) {
 		t.Fatalf("the journal is %+v", all)
 	}
 	for i, want := range []outside.Taking{
-		{What: outside.TookRecall, Conv: "c-1", Mid: mid, Epoch: epoch},
+		{What: outside.TookRecall, Conv: "c-1", Mid: mid, User: "u-ana", Cmid: "m-1", Epoch: epoch},
 		{What: outside.TookLeave, Conv: "c-1", User: "u-ben", Epoch: epoch},
 		{What: outside.TookJoin, Conv: "c-1", User: "u-ben", Epoch: epoch},
 	} {
-		got := all[i]
+		got := all[i].Taking
 		at := one[time.Time](b, `SELECT at FROM tidings.taken_back WHERE id = $1 AND copied`, got.ID)
 		if got.At.Equal(at) {
 			got.ID, got.At = tidings.UUID{}, time.Time{}
 		}
+		want.Installation = one[tidings.UUID](b, `SELECT id FROM tidings.installation`)
 		if got != want {
 			t.Errorf("line %d is %+v, want %+v", i+1, got, want)
 		}

@@ -230,8 +230,8 @@ func (m *LineageMemory) settle(version int64, now *sight, j judgement) (breaks i
 		m.known = &known{now.place, now.run, now.record}
 		m.version++
 	case renewed:
-		if m.known != nil && m.known.record != nil && refused == nil {
-			breaks++ // a recovery beside a process that served; on the first start the row is new
+		if k := m.known; k != nil && k.record != nil && refused == nil && k.record.generation != now.record.generation {
+			breaks++ // a recovery beside a process that served
 		}
 		m.known = &known{now.place, now.run, now.record}
 		m.events.clear()

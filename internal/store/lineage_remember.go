@@ -96,7 +96,7 @@ func (m *LineageMemory) finished(batch []Finish, applied map[tidings.UUID]bool) 
 		return
 	}
 	for i := range batch {
-		if f := &batch[i]; applied[f.Token] {
+		if f := &batch[i]; applied[f.Token] && !f.Note.IsZero() {
 			m.mu.Lock()
 			m.ends.put(rememberedEnd{f.ID, f.Note, f.Token, f.N, time.Now()})
 			m.mu.Unlock()

@@ -127,7 +127,7 @@ func (p *process) said(conv, cmid string) tidings.Answer {
 // conversation makes one with ana in it.
 func (p *process) conversation(conv string) {
 	p.t.Helper()
-	if _, err := p.CreateConversation(p.t.Context(), store.Conversation{Conv: conv, Members: []string{"ana"}}); err != nil {
+	if _, err := p.CreateConversation(p.t.Context(), store.Conversation{Conv: conv, RecallWindow: time.Minute, Members: []string{"ana"}}); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -30,36 +30,55 @@ func (m *LineageMemory) Watch(ctx context.Context, pools ...*pgxpool.Pool) {
 	if m.dir != "" {
 		witness.Go(func() { m.keepWitness(ctx) })
 	}
+	m.watch(ctx, pools[0], func() {
+		for _, p := range pools {
+			p.Reset()
+		}
+	})
+	witness.Wait()
+}
+
+// Observe is Watch for a pool that is an application's and was not prepared: what it notices is in Lost, and nothing else is done about it.
+// It returns at once when the pool was prepared for another memory.
+func (m *LineageMemory) Observe(ctx context.Context, pool *pgxpool.Pool) {
+	m.watch(ctx, pool, func() {})
+}
+
+func (m *LineageMemory) watch(ctx context.Context, pool *pgxpool.Pool, broken func()) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	for broken := m.Breaks(); ; {
-		if b := m.Breaks(); b != broken {
-			broken = b
-			for _, p := range pools {
-				p.Reset()
-			}
+	for breaks := m.Breaks(); ; {
+		if b := m.Breaks(); b != breaks {
+			breaks = b
+			broken()
 		}
 		select {
 		case <-ctx.Done():
-			witness.Wait()
 			return
 		case <-ticker.C:
 		case <-m.doubt:
 		}
-		m.lookOn(ctx, pools[0])
+		if !m.Look(ctx, pool) {
+			return
+		}
 	}
 }
 
-// lookOn judges the database anew. That it cannot be reached is told by those who need it.
-func (m *LineageMemory) lookOn(ctx context.Context, pool *pgxpool.Pool) {
+// Look judges the database anew, as Watch does all the time. That it cannot be reached is told by those who need it. It says no, and
+// judges nothing, when the pool was prepared for another memory.
+func (m *LineageMemory) Look(ctx context.Context, pool *pgxpool.Pool) bool {
 	ctx, cancel := context.WithTimeout(ctx, watchWait)
 	defer cancel()
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return
+		return true
 	}
 	defer conn.Release()
+	if other := memoryOf(conn.Conn()); other != nil && other != m {
+		return false
+	}
 	_ = m.judge(ctx, conn.Conn()) // what it comes to is remembered and logged
+	return true
 }
 
 // keepWitness writes the witness until ctx ends, and then for the last time.

@@ -125,7 +125,7 @@ func (b *bench) claimOne(lane store.Lane) store.Claimed {
 // ended is the end of a claimed attempt with an outcome, as the worker makes it, without a delay.
 func ended(c store.Claimed, o tidings.Outcome, providerID string) store.Finish {
 	v := tidings.Finish(c.Held, tidings.Observation{Outcome: o})
-	return store.Finish{ID: c.ID, N: c.N, Token: c.Token, Verdict: v, ProviderMsgID: providerID, AwaitsReceipt: true,
+	return store.Finish{ID: c.ID, Note: c.Note, N: c.N, Token: c.Token, Verdict: v, ProviderMsgID: providerID, AwaitsReceipt: true,
 		Doubted:   c.Held.Action == tidings.ActionSend && (v.Outcome == tidings.Timeout || v.Outcome == tidings.IOError),
 		Unstarted: v.Outcome == tidings.NotSent && c.FirstCall && !v.InDoubt}
 }

@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,8 +20,10 @@ type RecoverOptions struct {
 	LostSince *time.Time // the newest instant that the restored copy holds; nil: unknown
 	Lossless  bool       // nothing was lost, the lineage is only recorded: a planned switch, an upgrade
 
-	Journal []outside.Taking             // what was taken back, as ReadJournal gives it; empty: unknown
+	Journal []outside.Line               // what was taken back, as ReadJournal gives it; empty: unknown
 	Note    func([]outside.Taking) error // appends to the journal that the next recovery will read; nil: there is none
+
+	DespiteViolations bool // a copy that violates a promise is served all the same
 }
 
 // RecoverReport says what Recover did.
@@ -32,11 +35,11 @@ type RecoverReport struct {
 	Conversations int     `json:"conversations"` // that have the new generation as their epoch
 	Replay        Replay  `json:"replay"`
 	Generation    int64   `json:"generation"`
-	Lineage       Lineage `json:"lineage"`
-}
+	Lineage       Lineage `json:"lineage"` // empty when it was not recorded
 
-// setGenerationSQL gives the lineage the generation that the conversations have as their epoch.
-const setGenerationSQL = `UPDATE tidings.lineage l SET generation = @generation::bigint WHERE l.node = @node`
+	Findings []Finding `json:"findings,omitempty"` // what was verified; nothing when nothing was lost
+	Recorded bool      `json:"recorded"`           // false: a promise is violated, and the copy is not served
+}
 
 // Recover makes a restored database fit to be used. It must run before any gateway or worker does.
 //
@@ -48,24 +51,28 @@ const setGenerationSQL = `UPDATE tidings.lineage l SET generation = @generation:
 // the lost time is taken back again, as far as the journal tells. The generation exceeds that of the copy and every one in the
 // journal, so a history that is made later is a greater one, also on a clock that is behind.
 //
-// The lineage is recorded last: a recovery that was interrupted is run again, and does no harm twice.
+// The copy is verified, and the lineage is recorded last, by which it is served: a recovery that was interrupted is run again, and does
+// no harm twice. Of a copy that violates a promise it is not recorded; the report says so, without an error.
 func (s *Store) Recover(ctx context.Context, o RecoverOptions) (report RecoverReport, err error) {
+	var generation *int64 // nil: the recorded one stays
 	if !o.Lossless {
 		if err := s.recover(ctx, o, &report); err != nil {
 			return report, err
 		}
+		generation = &report.Generation
+		if report.Findings, err = s.verify(ctx, generation); err != nil {
+			return report, fmt.Errorf("it could not be verified, so the recovery is not finished: %w", err)
+		}
+		if Violations(report.Findings) > 0 && !o.DespiteViolations {
+			return report, nil
+		}
 	}
 	err = s.transact(ctx, "record the lineage", func(ctx context.Context, tx pgx.Tx) error {
-		l, generation := &report.Lineage, int64(0)
-		err := tx.QueryRow(ctx, recordLineageSQL, pgx.NamedArgs{"node": node, "lossless": true, "least": report.Generation}).
-			Scan(&generation, &l.SystemIdentifier, &l.Timeline, &l.LSN, &l.DatabaseOID, &l.LogOID)
-		if err != nil || o.Lossless {
-			report.Generation = generation
-			return err
-		}
-		_, err = tx.Exec(ctx, setGenerationSQL, pgx.NamedArgs{"node": node, "generation": report.Generation})
-		return err
+		l := &report.Lineage
+		return tx.QueryRow(ctx, recordLineageSQL, pgx.NamedArgs{"node": node, "generation": generation}).
+			Scan(&report.Generation, &l.SystemIdentifier, &l.Timeline, &l.LSN, &l.DatabaseOID, &l.LogOID)
 	})
+	report.Recorded = err == nil
 	return report, err
 }
 
@@ -89,10 +96,10 @@ func (s *Store) recover(ctx context.Context, o RecoverOptions, report *RecoverRe
 		return nil
 	}
 	// Before the lineage is recorded: no history begins that the journal does not know.
-	line := outside.Taking{At: next.at, What: outside.TookRecover, Epoch: next.generation}
+	line := outside.Taking{At: next.at, What: outside.TookRecover, Epoch: next.generation, Installation: next.installation}
 	_, _ = rand.Read(line.ID[:]) // never fails
 	if err := o.Note([]outside.Taking{line}); err != nil {
-		return &tidings.Error{Code: tidings.Unavailable, Message: "note the recovery in the journal", Err: err}
+		return tidings.Errorf(tidings.Unavailable, "note the recovery in the journal: %w", err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,24 +18,41 @@ type generation struct {
 	before     int64 // of the restored copy; 0: it was never started
 	generation int64
 	at         time.Time // by the database's clock
+
+	installation tidings.UUID
 }
 
-// nextGenerationSQL computes a generation. Its last 10 bits are random, so that two recoveries by a clock that stands still differ.
-const nextGenerationSQL = `SELECT k.before, greatest(k.before + 1, @least::bigint, k.fresh), k.now_at
-	FROM (SELECT coalesce((SELECT l.generation FROM tidings.lineage l WHERE l.node = @node), 0) AS before, statement_timestamp() AS now_at,
-		(date_part('epoch', statement_timestamp()) * 1000)::bigint * 1024 + floor(random() * 1024)::bigint AS fresh) k`
+// copyGenerationSQL reads what a generation is computed from.
+const copyGenerationSQL = `SELECT coalesce((SELECT l.generation FROM tidings.lineage l WHERE l.node = @node), 0), ` + freshGeneration + `, statement_timestamp(),
+	(SELECT i.id FROM tidings.installation i WHERE i.one)`
 
-// nextGeneration is greater than the copy's and than every one that the journal knows.
-func (s *Store) nextGeneration(ctx context.Context, journal []outside.Taking) (g generation, err error) {
-	least := int64(0)
-	for _, t := range journal {
-		least = max(least, t.Epoch+1)
+// farAhead is ten years of generations. So much further on than the clock and the copy no journal can be.
+const farAhead = 10 * 365 * 24 * 3600 * 1000 * 1024
+
+// nextGeneration is greater than the copy's and than every one that the journal knows. A journal that cannot be this copy's is refused.
+func (s *Store) nextGeneration(ctx context.Context, journal []outside.Line) (g generation, err error) {
+	const doing = "begin a recovery"
+	if err := s.pool.QueryRow(ctx, copyGenerationSQL, pgx.NamedArgs{"node": node}).Scan(&g.before, &g.generation, &g.at, &g.installation); err != nil {
+		return g, unchanged(doing, err)
 	}
-	err = s.pool.QueryRow(ctx, nextGenerationSQL, pgx.NamedArgs{"node": node, "least": least}).Scan(&g.before, &g.generation, &g.at)
-	if err == nil && g.generation >= tidings.MaxNumber {
-		return g, tidings.Errorf(tidings.InvalidArgument, "begin a recovery: no generation is left above %d: is the journal that of this installation?", g.generation-1)
+	if g.generation <= g.before { // the clock is behind: a step of any length, up to a second's, so that two recoveries of one copy differ
+		g.generation = g.before + 1 + rand.Int64N(1<<20)
 	}
-	return g, unchanged("begin a recovery", err)
+	plausible := g.generation + farAhead
+	for i := range journal {
+		t := &journal[i]
+		switch {
+		case !t.Installation.IsZero() && t.Installation != g.installation:
+			return g, tidings.Errorf(tidings.InvalidArgument, "%s: %s, line %d, is of the installation %v, and this database of %v", doing, t.File, t.N, t.Installation, g.installation)
+		case t.Epoch > plausible:
+			return g, tidings.Errorf(tidings.InvalidArgument, "%s: %s, line %d, has the epoch %d, more than ten years ahead of the clock and of this copy", doing, t.File, t.N, t.Epoch)
+		}
+		g.generation = max(g.generation, t.Epoch+1)
+	}
+	if g.generation >= tidings.MaxNumber {
+		return g, tidings.Errorf(tidings.InvalidArgument, "%s: no generation is left above %d", doing, g.generation-1)
+	}
+	return g, nil
 }
 
 // deleteRoutesSQL deletes routes of a copy, whose devices are not connected to anything.

@@ -24,9 +24,10 @@ const (
 
 // Replay says what the journal said, by kind of its lines, and what became of it.
 type Replay struct {
-	Lines int                  `json:"lines"`           // of the journal
-	Older int                  `json:"older"`           // of histories before the copy's: the recovery that ended those has replayed them
-	Kinds map[string]*Replayed `json:"kinds,omitempty"` // of the others, by what was taken back
+	Lines    int                  `json:"lines"`           // of the journal
+	Older    int                  `json:"older"`           // of histories before the copy's, skipped: the recovery that began the copy's had replayed them
+	Unproven int                  `json:"unproven"`        // of such histories, too, but the journal does not prove that; they are in Kinds
+	Kinds    map[string]*Replayed `json:"kinds,omitempty"` // of all but the older, by what was taken back
 }
 
 // Replayed counts the lines of one kind.
@@ -53,7 +54,7 @@ func (r *Replayed) skip(why string, n int) {
 
 // wanted is what a journal asks for, each thing once.
 type wanted struct {
-	recalls  map[string][]string         // mids, by conversation
+	recalls  map[string][]outside.Taking // by conversation
 	purges   map[string]time.Time        // the latest cutoff, by conversation
 	last     map[memberOf]outside.Taking // the last leave or return
 	erasures map[string]*time.Time       // the latest cutoff, by user; nil: all
@@ -61,25 +62,32 @@ type wanted struct {
 
 type memberOf struct{ conv, user string }
 
-// want reads a journal. Lines of histories before the one that the copy is of are left out: they speak of logs that this history
-// has not taken over. Times are compared within one history only: the clock of a later one may have been behind, and whatever the copy
-// has was before it.
-func want(journal []outside.Taking, before int64, report *Replay) wanted {
-	w := wanted{map[string][]string{}, map[string]time.Time{}, map[memberOf]outside.Taking{}, map[string]*time.Time{}}
+// want reads a journal. Lines of histories before the one that the copy is of are left out if the recovery that gave the copy its generation
+// had replayed them: they speak of logs that this history has not taken over. Only the journal proves that. A recovery that
+// had another journal, or none, is made good by the next one: what it missed is replayed. Then recalls go by what a message is, and purges,
+// leaves and erasures by their times, which is wrong where the clock of the copy's history was behind.
+//
+// Of histories after the copy's times do not count: their clocks may have been behind, and whatever the copy has was before them.
+func want(journal []outside.Line, before int64, report *Replay) wanted {
+	w := wanted{map[string][]outside.Taking{}, map[string]time.Time{}, map[memberOf]outside.Taking{}, map[string]*time.Time{}}
 	mids := map[string]bool{}
 	leaves := map[memberOf]int{}
-	for _, t := range journal {
+	for i := range journal {
+		t := journal[i].Taking
 		report.Lines++
 		if t.Epoch < before {
-			report.Older++
-			continue
+			if t.What == outside.TookRecover || slices.Contains(journal[i].Recoveries, before) {
+				report.Older++
+				continue
+			}
+			report.Unproven++
 		}
 		repeated := false
 		switch t.What {
 		case outside.TookRecall:
 			if repeated = mids[t.Conv+"/"+t.Mid]; !repeated {
 				mids[t.Conv+"/"+t.Mid] = true
-				w.recalls[t.Conv] = append(w.recalls[t.Conv], t.Mid)
+				w.recalls[t.Conv] = append(w.recalls[t.Conv], t)
 			}
 		case outside.TookPurge:
 			var cutoff time.Time
@@ -119,7 +127,7 @@ func want(journal []outside.Taking, before int64, report *Replay) wanted {
 
 // replay takes back again what the journal tells of, in bounded steps. before is the copy's generation. Done twice it changes nothing the
 // second time.
-func (s *Store) replay(ctx context.Context, journal []outside.Taking, before int64, report *Replay) error {
+func (s *Store) replay(ctx context.Context, journal []outside.Line, before int64, report *Replay) error {
 	w := want(journal, before, report)
 	for _, conv := range slices.Sorted(maps.Keys(w.purges)) {
 		if err := s.replayPurge(ctx, conv, w.purges[conv], report.of(outside.TookPurge)); err != nil {
@@ -127,8 +135,8 @@ func (s *Store) replay(ctx context.Context, journal []outside.Taking, before int
 		}
 	}
 	for _, conv := range slices.Sorted(maps.Keys(w.recalls)) {
-		for mids := range slices.Chunk(w.recalls[conv], recoverBatch) {
-			if err := s.replayRecalls(ctx, conv, mids, report.of(outside.TookRecall)); err != nil {
+		for some := range slices.Chunk(w.recalls[conv], recoverBatch) {
+			if err := s.replayRecalls(ctx, conv, some, report.of(outside.TookRecall)); err != nil {
 				return err
 			}
 		}
@@ -138,7 +146,7 @@ func (s *Store) replay(ctx context.Context, journal []outside.Taking, before int
 	}
 	for _, user := range slices.Sorted(maps.Keys(w.erasures)) {
 		var did EraseReport
-		if err := s.erase(ctx, erasure{user: user, until: w.erasures[user]}, &did); err != nil {
+		if err := s.erase(ctx, erasure{user: user, until: w.erasures[user], convs: map[string]bool{}}, &did); err != nil {
 			return err
 		}
 		if r := report.of(outside.TookErase); did.Messages+did.Preferences+did.Notifications+did.Tasks > 0 {
@@ -152,6 +160,11 @@ func (s *Store) replay(ctx context.Context, journal []outside.Taking, before int
 
 // inConversation runs a statement of a replay in a locked conversation, and tells whether there is one.
 func (s *Store) inConversation(ctx context.Context, doing, conv, sql string, args pgx.NamedArgs, into ...any) (there bool, err error) {
+	return s.lockedForReplay(ctx, doing, conv, func(ctx context.Context, tx pgx.Tx) error { return s.oneByKey(ctx, tx, sql, args, into...) })
+}
+
+// lockedForReplay runs a step of a replay in a locked conversation, and tells whether there is one.
+func (s *Store) lockedForReplay(ctx context.Context, doing, conv string, step func(context.Context, pgx.Tx) error) (there bool, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return false, err
 	}
@@ -161,7 +174,7 @@ func (s *Store) inConversation(ctx context.Context, doing, conv, sql string, arg
 			if err := lockConversation(ctx, tx, lockConversationSQL, conv); err != nil {
 				return err
 			}
-			return s.oneByKey(ctx, tx, sql, args, into...)
+			return step(ctx, tx)
 		})
 	})
 	if tidings.ErrorCode(err) == tidings.NotFound {

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -14,20 +15,76 @@ import (
 	"github.com/tidings-project/tidings/internal/outside"
 )
 
-// replayRecallsSQL recalls messages by what they are, never by their seqs, which may be those of others in this history. It walks
-// through the log by event's primary key.
-const replayRecallsSQL = recallHead + `, found AS MATERIALIZED (
-		SELECT e.conv_id, e.seq, e.mid, e.sender_user, e.recalled_by FROM tidings.event e WHERE e.conv_id = @conv AND e.mid = ANY (@mids::uuid[]) AND e.kind = 'msg'
-	), mine AS MATERIALIZED (SELECT f.* FROM found f WHERE f.recalled_by IS NULL)` + recallMine + `
-	SELECT (SELECT count(*) FROM found), (SELECT count(*) FROM mine)`
+// replayRecallsSQL finds messages by their keys, through event_cmid, never by their seqs, which may be those of others in this history. One that
+// was lost and sent again has another mid.
+const replayRecallsSQL = `SELECT e.seq, e.mid, e.sender_user, e.cmid, e.recalled_by IS NOT NULL
+	  FROM unnest(@senders::text[], @cmids::text[]) k (sender_user, cmid) CROSS JOIN LATERAL (
+		SELECT e.* FROM tidings.event e WHERE e.conv_id = @conv AND e.sender_user = k.sender_user AND e.cmid = k.cmid AND e.kind = 'msg' OFFSET 0) e`
 
-func (s *Store) replayRecalls(ctx context.Context, conv string, mids []string, report *Replayed) error {
-	var found, done int
-	_, err := s.inConversation(ctx, "replay recalls", conv, replayRecallsSQL, pgx.NamedArgs{"conv": conv, "mids": mids, "actor": nil, "journal": false}, &found, &done)
-	report.Done += done
-	report.skip(SkippedDone, found-done)
-	report.skip(SkippedAbsent, len(mids)-found)
-	return err
+// replayMidsSQL finds those of lines that know no key. It walks through the log by event's primary key.
+const replayMidsSQL = `SELECT e.seq, e.mid, e.sender_user, e.cmid, e.recalled_by IS NOT NULL
+	  FROM tidings.event e WHERE e.conv_id = @conv AND e.mid = ANY (@mids::uuid[]) AND e.kind = 'msg'`
+
+// keepKeysSQL keeps the keys of messages that the copy does not have as if those had been purged: a sender who repeats one, because a history
+// has lost it, must not publish it again. They have no seq. It reads by event_cmid.
+const keepKeysSQL = `INSERT INTO tidings.tombstone (conv_id, sender_user, cmid, seq)
+	SELECT @conv::text, k.sender_user, k.cmid, 0
+	  FROM unnest(@senders::text[], @cmids::text[]) k (sender_user, cmid) LEFT JOIN LATERAL (
+		SELECT e.seq FROM tidings.event e WHERE e.conv_id = @conv AND e.sender_user = k.sender_user AND e.cmid = k.cmid OFFSET 0) e ON true
+	 WHERE e.seq IS NULL
+	ON CONFLICT (conv_id, sender_user, cmid) DO NOTHING`
+
+func (s *Store) replayRecalls(ctx context.Context, conv string, lines []outside.Taking, report *Replayed) error {
+	var mids, senders, cmids []string
+	for _, t := range lines {
+		if t.Cmid == "" {
+			mids = append(mids, t.Mid)
+		} else {
+			senders, cmids = append(senders, t.User), append(cmids, t.Cmid)
+		}
+	}
+	var found int
+	var left []message
+	_, err := s.lockedForReplay(ctx, "replay recalls", conv, func(ctx context.Context, tx pgx.Tx) error {
+		found, left = 0, nil
+		known := map[int64]bool{}
+		read := func(rows pgx.Rows) error {
+			for rows.Next() {
+				var m message
+				var recalled bool
+				if err := rows.Scan(&m.Seq, &m.Mid, &m.Sender, &m.Cmid, &recalled); err != nil {
+					return err
+				}
+				if found++; !recalled && !known[m.Seq] {
+					left = append(left, m)
+				}
+				known[m.Seq] = true
+			}
+			return rows.Err()
+		}
+		look := &pgx.Batch{}
+		look.Queue(byKeySQL)
+		look.Queue(replayRecallsSQL, pgx.NamedArgs{"conv": conv, "senders": senders, "cmids": cmids}).Query(read)
+		if len(mids) > 0 {
+			look.Queue(replayMidsSQL, pgx.NamedArgs{"conv": conv, "mids": mids}).Query(read)
+		}
+		if err := tx.SendBatch(ctx, look).Close(); err != nil {
+			return err
+		}
+		slices.SortFunc(left, func(a, b message) int { return cmp.Compare(a.Seq, b.Seq) })
+		if err := recallMany(ctx, tx, conv, left, nil, false); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, keepKeysSQL, pgx.NamedArgs{"conv": conv, "senders": senders, "cmids": cmids})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	report.Done += len(left)
+	report.skip(SkippedDone, found-len(left))
+	report.skip(SkippedAbsent, len(lines)-found)
+	return nil
 }
 
 // replayPurgeSQL purges from the front of a log as purgeLogSQL does, up to the last event among the first @limit that is not younger than
@@ -71,8 +128,8 @@ func (s *Store) replayPurge(ctx context.Context, conv string, cutoff time.Time, 
 // openSQL tells which of several users are members, through member_open, and which conversations there are, by primary key.
 const openSQL = `SELECT k.ord, c.conv_id IS NOT NULL, m.join_seq IS NOT NULL
 	  FROM unnest(@convs::text[], @users::text[]) WITH ORDINALITY k (conv, usr, ord)
-	  LEFT JOIN tidings.conversation c ON c.conv_id = k.conv
-	  LEFT JOIN tidings.member m ON m.conv_id = k.conv AND m.user_id = k.usr AND m.leave_seq IS NULL ORDER BY k.ord`
+	  LEFT JOIN tidings.conversation c ON c.conv_id = k.conv AND c.conv_id = ANY (@convs::text[])
+	  LEFT JOIN tidings.member m ON m.conv_id = k.conv AND m.conv_id = ANY (@convs::text[]) AND m.user_id = k.usr AND m.leave_seq IS NULL ORDER BY k.ord`
 
 // replayLeaveSQL appends a leave and closes the open interval with it, as leaveSQL does. With @at an interval that began later stays: in
 // the history of the line the user had come back.

@@ -54,6 +54,14 @@ func (b *bench) recovered(dir string) store.RecoverReport {
 	return r
 }
 
+// lines are takings as one file has them, with no recovery after them.
+func lines(takings ...outside.Taking) (all []outside.Line) {
+	for i, t := range takings {
+		all = append(all, outside.Line{Taking: t, File: "journal", N: i + 1})
+	}
+	return all
+}
+
 // replayed are the counts of a replay as text: "leave 1 done, 2 done already".
 func replayed(r store.Replay) string {
 	var kinds []string
@@ -211,7 +219,7 @@ func TestReplay(t *testing.T) {
 			journal[i].At = journal[i].At.Add(-24 * time.Hour)
 		}
 	}
-	slices.SortStableFunc(journal, outside.Compare)
+	slices.SortStableFunc(journal, func(a, b outside.Line) int { return outside.Compare(a.Taking, b.Taking) })
 	history3 := backup.copied()
 	r, err = history3.Recover(t.Context(), store.RecoverOptions{Journal: journal})
 	history3.must(err)
@@ -316,7 +324,7 @@ func TestReplayMany(t *testing.T) {
 		outside.Taking{ID: tidings.UUID{15: 3}, At: now, What: outside.TookErase, User: "u-ben", Cutoff: &old, Epoch: epoch},
 		outside.Taking{ID: tidings.UUID{15: 5}, At: old, What: outside.TookErase, User: "u-eve", Cutoff: &old, Epoch: epoch + 1},
 		outside.Taking{ID: tidings.UUID{15: 4}, At: now, What: outside.TookPurge, Conv: "c-2", Cutoff: &old, Epoch: epoch})
-	r, err := b.Recover(t.Context(), store.RecoverOptions{Journal: journal})
+	r, err := b.Recover(t.Context(), store.RecoverOptions{Journal: lines(journal...)})
 	b.must(err)
 	if got := replayed(r.Replay); got != "erase 1, 1 a later line says it again, 1 done already; leave 0, 1 the user came back later; purge 0, 1 done already; recall 2300" || r.Routes != 1 {
 		t.Errorf("%s; %d routes", got, r.Routes)
@@ -326,7 +334,7 @@ func TestReplayMany(t *testing.T) {
 	}
 	b.whole()
 	b.kept()
-	if r, err := b.Recover(t.Context(), store.RecoverOptions{Lossless: true, Journal: journal}); err != nil || r.Replay.Lines != 0 {
+	if r, err := b.Recover(t.Context(), store.RecoverOptions{Lossless: true, Journal: lines(journal...)}); err != nil || r.Replay.Lines != 0 {
 		t.Errorf("nothing was lost: %+v, %v", r, err)
 	}
 }

@@ -42,6 +42,21 @@ type slice struct{ low, high any }
 // question is asked slice by slice, each slice in a statement of its own, because a long snapshot would keep vacuum from the
 // queue. So it can run beside gateways and workers: each slice is judged in a state of its own.
 func (s *Store) Verify(ctx context.Context) (findings []Finding, err error) {
+	return s.verify(ctx, nil)
+}
+
+// Violations is how many questions found a violated promise.
+func Violations(findings []Finding) (n int) {
+	for _, f := range findings {
+		if f.Promise != "" && f.Violations > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// verify asks for a generation that is not recorded yet; nil: for the recorded one.
+func (s *Store) verify(ctx context.Context, generation *int64) (findings []Finding, err error) {
 	for _, part := range []struct {
 		questions []question
 		cut       func(context.Context) ([]slice, error)
@@ -53,7 +68,7 @@ func (s *Store) Verify(ctx context.Context) (findings []Finding, err error) {
 		for _, q := range part.questions {
 			f := Finding{Name: q.name, Promise: q.promise, Title: q.title}
 			for _, part := range slices {
-				if err := s.ask(ctx, q.sql, part, &f); err != nil {
+				if err := s.ask(ctx, q.sql, part, generation, &f); err != nil {
 					return nil, err
 				}
 			}
@@ -63,10 +78,10 @@ func (s *Store) Verify(ctx context.Context) (findings []Finding, err error) {
 	return findings, nil
 }
 
-func (s *Store) ask(ctx context.Context, sql string, of slice, f *Finding) error {
+func (s *Store) ask(ctx context.Context, sql string, of slice, generation *int64, f *Finding) error {
 	var examined, violations int
 	var sample *string
-	err := s.pool.QueryRow(ctx, sql, pgx.NamedArgs{"low": of.low, "high": of.high}).Scan(&examined, &violations, &sample)
+	err := s.pool.QueryRow(ctx, sql, pgx.NamedArgs{"low": of.low, "high": of.high, "generation": generation}).Scan(&examined, &violations, &sample)
 	if err != nil {
 		return unchanged("verify "+f.Name, err)
 	}

@@ -91,7 +91,7 @@ const verifyReadSQL = judged + `
 	 WHERE r.conv_id > @low::text AND r.conv_id <= @high::text) v`
 
 const verifyEpochsSQL = judged + `
-	SELECT c.conv_id AS id, c.epoch IS DISTINCT FROM (SELECT l.generation FROM tidings.lineage l WHERE l.node = '` + node + `') AS bad
+	SELECT c.conv_id AS id, c.epoch IS DISTINCT FROM coalesce(@generation::bigint, (SELECT l.generation FROM tidings.lineage l WHERE l.node = '` + node + `')) AS bad
 	  FROM tidings.conversation c WHERE ` + pageConvs + `) v`
 
 const verifyContentSQL = judged + `

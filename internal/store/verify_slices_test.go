@@ -24,7 +24,7 @@ func TestVerifySlices(t *testing.T) {
 		for _, q := range questions {
 			f := Finding{Name: q.name}
 			for low := 0; low < 256; low += width {
-				if err := s.ask(ctx, q.sql, slice{low, low + width - 1}, &f); err != nil {
+				if err := s.ask(ctx, q.sql, slice{low, low + width - 1}, nil, &f); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -68,7 +68,7 @@ func TestVerifyPages(t *testing.T) {
 		for _, q := range logQuestions {
 			f := Finding{Name: q.name}
 			for _, page := range pages {
-				if err := s.ask(ctx, q.sql, page, &f); err != nil {
+				if err := s.ask(ctx, q.sql, page, nil, &f); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -31,8 +31,11 @@ func AppendError(dst []byte, rid, t string, err error) []byte {
 		message = info.When // NOT_MEMBER: an absent conversation must look like a forbidden one
 	}
 	stored := info.Stored
-	if code == tidings.NotFound || code == tidings.InvalidArgument && t == TypeRecall {
-		stored = "no" // the log was asked: there is no such event, or it is no message
+	switch {
+	case e.Stored != "":
+		stored = e.Stored
+	case code == tidings.NotFound:
+		stored = "no" // the log was asked: there is no such event
 	}
 	dst = appendHead(dst, TypeError, rid)
 	dst = appendText(dst, "code", string(code))
