@@ -51,7 +51,7 @@ func (l *refLog) recall(r store.Recall) store.Recalled {
 	seq := l.append(tidings.Event{Kind: tidings.KindRecall, Sender: r.User, SDev: r.Device, Cmid: r.Cmid, Target: r.Target})
 	e := l.event(r.Target)
 	e.Recalled, e.Body, e.Data = true, nil, nil
-	l.takes("recall " + e.Mid)
+	l.takes("recall " + e.Mid + e.Sender)
 	l.gone = append(l.gone, fmt.Sprintf("recall  %d", r.Target))
 	return store.Recalled{Epoch: l.epoch, Seq: seq}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/client"
 )
 
@@ -29,7 +30,20 @@ type pager func(after int64, limit int) frame
 // pages reads over the WebSocket.
 func (p *peer) pages(conv string) pager {
 	return func(after int64, limit int) frame {
-		return p.ask(frame{"t": "sync", "conv": conv, "epoch": 0, "after": after, "limit": limit})
+		return p.askForContent(frame{"t": "sync", "conv": conv, "epoch": 0, "after": after, "limit": limit})
+	}
+}
+
+// askForContent asks until there is an answer: one with content is taken back, as UNAVAILABLE, when something of the conversation was
+// recalled before it was written.
+func (p *peer) askForContent(request frame) frame {
+	p.c.Helper()
+	for tries := 0; ; tries++ {
+		f := p.ask(request)
+		if f.t() != "error" || f.str("code") != string(tidings.Unavailable) || tries == 100 {
+			return f
+		}
+		pauseABit()
 	}
 }
 
@@ -130,7 +144,7 @@ func (c *chat) listed(p *peer, n *node, conv string) frame {
 		}
 		return list[i]
 	}
-	ws := find(p.ask(frame{"t": "conversations"}).list("list"))
+	ws := find(p.askForContent(frame{"t": "conversations"}).list("list"))
 	web := n.as(p.user, http.MethodGet, "/v1/conversations?device="+p.dev, nil)
 	if a, b := textOf(ws), textOf(find(web.body.list("list"))); a != b {
 		c.Errorf("the list of %s: %s, over HTTP %s", p.user, a, b)
