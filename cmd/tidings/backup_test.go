@@ -120,8 +120,11 @@ func TestBackupAndRestore(t *testing.T) {
 
 	// A copy can be used when all its rows are there and no promise is violated; and serves nobody before a recovery.
 	copied := pgtest.NewEmptyURL(t)
-	if out := restore(exitDone, copied, file); !strings.Contains(out, "as in the manifest") || !strings.Contains(out, "No promise is violated") || !strings.Contains(out, "tidings recover --lost-since 20") {
+	if out := restore(exitDone, copied, file); !strings.Contains(out, "as in the manifest") || !strings.Contains(out, "No promise is violated") || !strings.Contains(out, "tidings recover --lost-since 20") || !strings.Contains(out, " --stopped-at TIME --database-url ") || !strings.Contains(out, " --outside-dir ") {
 		t.Errorf("restore: %s", out)
+	}
+	if out := restore(exitError, strings.Replace(copied, "/"+query[string](t, copied, `SELECT current_database()`), "/no_such_one", 1), file); !strings.Contains(out, `"no_such_one" does not exist`) {
+		t.Errorf("restore into a database that is not there: %s", out)
 	}
 	if n := query[int](t, copied, `SELECT count(*) FROM tidings.event`); n != 4 {
 		t.Errorf("%d events were restored", n)

@@ -33,11 +33,20 @@ func (c *eraseUserCmd) Run(e *env) error {
 	if err != nil {
 		return fmt.Errorf("%w (run it again: what was erased stays so)", err)
 	}
-	return c.print(e, did, func() {
+	err = c.print(e, did, func() {
+		if !did.Known {
+			fmt.Fprintf(e.stdout, "no such user is known here: %s. Nothing was there to be erased; the journal has the erasure.\n", did.User)
+			return
+		}
 		fmt.Fprintf(e.stdout, "erased what %s has written and set up to %s:\n", did.User, when(did.CutoffAt))
 		fmt.Fprintf(e.stdout, "  %s recalled in %s\n", count(did.Messages, "message"), count(did.Conversations, "conversation"))
 		fmt.Fprintf(e.stdout, "  %s deleted\n", count(did.Preferences, "preference"))
 		fmt.Fprintf(e.stdout, "  %s emptied and cancelled, with the address of %s\n", count(did.Notifications, "notification"), count(did.Tasks, "task"))
 		fmt.Fprintln(e.stdout, "Not reached: copies on devices until they sync, backups and WAL made before.")
+		fmt.Fprintln(e.stdout, "The user is still a member and can write again: revoke tokens, remove memberships.")
 	})
+	if err == nil && !did.Known {
+		return errNo
+	}
+	return err
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/server"
@@ -118,7 +119,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errNo):
 		return exitNo
 	}
-	fmt.Fprintln(stderr, "tidings:", err)
+	fmt.Fprintln(stderr, "tidings:", reason(err))
 	if errors.As(err, &wrong) || errors.Is(err, server.ErrConfig) {
 		return exitUsage
 	}
@@ -127,6 +128,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	return exitNo
+}
+
+// reason is what an error says. A refused connection is told in full: there is no client who must not know.
+func reason(err error) string {
+	text := err.Error()
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) && !strings.Contains(text, connect.Error()) {
+		text += ": " + connect.Error()
+	}
+	return text
 }
 
 func newParser(c *cli, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/outside"
 	"github.com/tidings-project/tidings/internal/store"
 )
@@ -18,11 +19,11 @@ import (
 type recoverCmd struct {
 	database
 	asJSON
-	StoppedAt  time.Time `format:"2006-01-02T15:04:05Z07:00" help:"When the last worker stopped. Default: now."`
-	LostSince  time.Time `format:"2006-01-02T15:04:05Z07:00" help:"The newest instant that the restored copy holds. Default: unknown."`
-	Lossless   bool      `help:"Nothing was lost: only record the database as it is, after a planned switch or an upgrade."`
-	OutsideDir string    `env:"TIDINGS_OUTSIDE_DIR" placeholder:"DIRECTORY" help:"The servers' setting: its journal is replayed, and told of this recovery."`
-	Journal    []string  `sep:"none" placeholder:"FILE" help:"Another journal to be replayed, of another host; repeat it for more."`
+	StoppedAt  instant  `placeholder:"TIME" help:"When the last process stopped that served what was lost, such as 2026-11-30T03:20:00Z. Default: now."`
+	LostSince  instant  `placeholder:"TIME" help:"The newest instant that the restored copy holds: restore prints it. Default: unknown."`
+	Lossless   bool     `help:"You know that nothing was lost: only record the database as it is, after a planned switch or an upgrade. Refused if --outside-dir knows better."`
+	OutsideDir string   `env:"TIDINGS_OUTSIDE_DIR" placeholder:"DIRECTORY" help:"The servers' setting: its journal is replayed, and told of this recovery."`
+	Journal    []string `sep:"none" placeholder:"FILE" help:"Another journal to be replayed, of another host; repeat it for more."`
 
 	WithoutJournal    bool `help:"There is no journal, or it is lost: what was recalled, purged, left or erased since the copy was made comes back."`
 	DespiteViolations bool `help:"Let the copy be served although it violates a promise."`
@@ -50,8 +51,13 @@ func (c *recoverCmd) Run(e *env) error {
 		return err
 	}
 	if others.Sessions+others.Leases > 0 {
-		fmt.Fprintf(e.stderr, "warning: no worker may run during a recovery; connected to this database: %s of tidings; held under a lease that is not over: %s\n",
+		fmt.Fprintf(e.stderr, "warning: stop every process, gateways and API, too: no worker may run during a recovery; connected to this database: %s of tidings; held under a lease that is not over: %s\n",
 			count(others.Sessions, "other session"), count(others.Leases, "task"))
+	}
+	if c.Lossless {
+		if err := c.losesNothing(e, s); err != nil {
+			return err
+		}
 	}
 	var r recovered
 	if r.RecoverReport, err = s.Recover(e.ctx, *options); err != nil {
@@ -70,14 +76,59 @@ func (c *recoverCmd) Run(e *env) error {
 	return nil
 }
 
+// losesNothing compares a copy that is said to have lost nothing with what the servers' directory knows.
+func (c *recoverCmd) losesNothing(e *env, s *store.Store) error {
+	paths := c.Journal
+	if c.OutsideDir != "" {
+		own := outside.JournalPath(c.OutsideDir)
+		if _, err := os.Stat(own); err == nil {
+			paths = append(paths, own)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("look for the journal: %w", err)
+		}
+	}
+	journal, err := outside.ReadJournal(paths...)
+	if err != nil {
+		return err
+	}
+	lost, compared, err := s.Lost(e.ctx, c.OutsideDir, journal)
+	switch {
+	case err != nil:
+		return err
+	case len(lost) > 0:
+		return tidings.Errorf(tidings.Conflict, "something was lost, so nothing is recorded. This database does not have %s. Run `tidings recover` without --lossless", strings.Join(lost, "; nor "))
+	case !compared:
+		fmt.Fprintln(e.stderr, "warning: that nothing was lost is believed: there is no witness and no journal of this history to compare with. Name the servers' --outside-dir")
+	}
+	return nil
+}
+
+// instant is a flag that holds one.
+type instant struct{ time.Time }
+
+// UnmarshalText reads RFC 3339.
+func (i *instant) UnmarshalText(text []byte) (err error) {
+	if i.Time, err = time.Parse(time.RFC3339, string(text)); err != nil {
+		return fmt.Errorf("%.40q is no instant of RFC 3339, such as 2026-11-30T03:11:59Z or 2026-11-30T04:11:59+01:00", text)
+	}
+	return nil
+}
+
 // options reads the journals.
 func (c *recoverCmd) options(e *env) (o *store.RecoverOptions, err error) {
 	o = &store.RecoverOptions{Lossless: c.Lossless, DespiteViolations: c.DespiteViolations}
 	if !c.StoppedAt.IsZero() {
-		o.StoppedAt = &c.StoppedAt
+		o.StoppedAt = &c.StoppedAt.Time
 	}
 	if !c.LostSince.IsZero() {
-		o.LostSince = &c.LostSince
+		o.LostSince = &c.LostSince.Time
+	}
+	switch {
+	case o.LostSince == nil:
+	case o.StoppedAt != nil && o.LostSince.After(*o.StoppedAt):
+		return o, usageError{fmt.Errorf("recover: --lost-since %s is later than --stopped-at %s: the copy would have all that was done", when(*o.LostSince), when(*o.StoppedAt))}
+	case time.Until(*o.LostSince) > time.Minute: // clocks differ
+		return o, usageError{fmt.Errorf("recover: --lost-since %s is in the future", when(*o.LostSince))}
 	}
 	if c.Lossless {
 		return o, nil

@@ -103,6 +103,9 @@ func TestRecoverAndErase(t *testing.T) {
 
 	want(t, exitUsage, with(db, "erase", "user", "u-ben")...)
 	want(t, exitUsage, with(db, "erase", "user", "u ben", "--by", "op")...)
+	if out := want(t, exitNo, with(db, "erase", "user", "u-bne", "--by", "op")...); !strings.Contains(out, "no such user is known here") {
+		t.Errorf("an erasure of nobody: %s", out)
+	}
 	if out := want(t, exitDone, with(db, "erase", "user", "u-ben", "--by", "op-1")...); !strings.Contains(out, "1 message recalled in 1 conversation") || !strings.Contains(out, "1 preference deleted") {
 		t.Errorf("an erasure: %s", out)
 	}

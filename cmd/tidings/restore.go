@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/tidings-project/tidings/internal/localpg"
 	"github.com/tidings-project/tidings/internal/server"
@@ -159,8 +161,35 @@ func (c *restoreCmd) tell(e *env, r *restored, outdated error) {
 		return
 	}
 	fmt.Fprintln(e.stdout, verified(r.Findings))
+	dir := "DIRECTORY"
+	if set := os.Getenv("TIDINGS_OUTSIDE_DIR"); set != "" {
+		dir = quoted(set)
+	}
 	fmt.Fprintf(e.stdout, `
-The copy can be used after a recovery; until then no process serves it. What was committed after the backup is not in it.
-  tidings recover --lost-since %s     with --database-url, with --outside-dir: where the servers' journal is, and with --stopped-at: when the last process stopped that served what was lost
-`, m.Contents.At.UTC().Format("2006-01-02T15:04:05Z"))
+The copy can be used after a recovery; until then no process serves it. What was committed after the backup is not in it. Stop every process
+(gateways, API, workers), note the time, and then:
+  tidings recover --lost-since %s --stopped-at TIME --database-url %s --outside-dir %s
+TIME is when the last process stopped that served what was lost. The directory is the servers': the journal is in it. Then give every process the
+new --database-url, and start them.
+`, m.Contents.At.UTC().Format("2006-01-02T15:04:05Z"), shown(c.URL), dir)
+}
+
+// quoted is a word of a shell's command line.
+func quoted(word string) string { return "'" + strings.ReplaceAll(plain(word), "'", `'\''`) + "'" }
+
+// shown is a connection string for a command line: a password does not belong there, see PGPASSWORD.
+func shown(connection string) string {
+	u, err := url.Parse(connection)
+	if err != nil || u.Host == "" && u.Path == "" || !strings.HasPrefix(u.Scheme, "postgres") {
+		return `"$TIDINGS_DATABASE_URL"` // of another form
+	}
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	if q := u.Query(); q.Has("password") || q.Has("sslpassword") {
+		q.Del("password")
+		q.Del("sslpassword")
+		u.RawQuery = q.Encode()
+	}
+	return quoted(u.String())
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +21,10 @@ func TestJournal(t *testing.T) {
 			cfg := config(t, pgtest.NewURL(t))
 			cfg.Roles, cfg.OutsideDir = []string{role}, filepath.Join(t.TempDir(), "outside")
 			cfg.TokenHS256Secret = Secret{Text: strings.Repeat("s", 32)}
-			if err := os.WriteFile(cfg.OutsideDir, nil, 0o600); err != nil { // where the directory should be
-				t.Fatal(err)
+			bad := cfg
+			bad.OutsideDir = filepath.Join(cfg.OutsideDir, "not", "there")
+			if _, err := New(t.Context(), bad, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "outside-dir") {
+				t.Errorf("a start without the directory: %v", err)
 			}
 			r := start(t, cfg)
 			s := r.Store()
@@ -60,6 +64,9 @@ func TestJournal(t *testing.T) {
 				}
 				return users
 			}
+			until("no file can be where the directory should be", func() bool { // the witness may make it once more
+				return os.RemoveAll(cfg.OutsideDir) == nil && os.WriteFile(cfg.OutsideDir, nil, 0o600) == nil
+			})
 			take("u-1")
 			until("the gauge does not grow", func() bool { return lag() > 0.7 })
 			if err := os.Remove(cfg.OutsideDir); err != nil {

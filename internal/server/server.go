@@ -20,6 +20,7 @@ import (
 	"github.com/tidings-project/tidings/internal/api"
 	"github.com/tidings-project/tidings/internal/bus"
 	"github.com/tidings-project/tidings/internal/gateway"
+	"github.com/tidings-project/tidings/internal/outside"
 	"github.com/tidings-project/tidings/internal/store"
 	"github.com/tidings-project/tidings/internal/token"
 	"github.com/tidings-project/tidings/schema"
@@ -53,6 +54,15 @@ type Server struct {
 func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
+	}
+	if cfg.OutsideDir != "" {
+		made, err := outside.Ready(cfg.OutsideDir)
+		if err != nil {
+			return nil, fmt.Errorf("%w: outside-dir cannot be used: %w", ErrConfig, err)
+		}
+		if made {
+			log.Info("outside-dir was not there and was made: it has no witness and no journal yet", "directory", cfg.OutsideDir)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()

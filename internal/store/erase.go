@@ -14,6 +14,7 @@ import (
 // EraseReport says what an erasure did.
 type EraseReport struct {
 	User          string    `json:"user"`
+	Known         bool      `json:"known"`         // false: there was nothing of the user, perhaps it is misspelt
 	Conversations int       `json:"conversations"` // in which messages were recalled
 	Messages      int       `json:"messages"`      // that were recalled; those that were before are not counted
 	Preferences   int       `json:"preferences"`   // that were deleted, with their addresses
@@ -41,6 +42,13 @@ const (
 // eraseStartSQL reads the clock and the history.
 const eraseStartSQL = `SELECT statement_timestamp(), coalesce((SELECT l.generation FROM tidings.lineage l WHERE l.node = @node), 0)`
 
+// knownUserSQL tells whether there is anything of a user, through member_user and primary keys. Who has sent was a member.
+const knownUserSQL = `SELECT EXISTS (SELECT m.conv_id FROM tidings.member m WHERE m.user_id = @user)
+	OR EXISTS (SELECT FROM tidings.channel_pref p WHERE p.user_id = @user AND p.bucket = @bucket)
+	OR EXISTS (SELECT FROM tidings.notification n WHERE n.user_id = @user AND n.bucket = @bucket)
+	OR EXISTS (SELECT FROM tidings.device d WHERE d.user_id = @user AND d.bucket = @bucket)
+	OR EXISTS (SELECT FROM tidings.optout o WHERE o.user_id = @user AND o.bucket = @bucket)`
+
 // eraseNotedSQL tells the journal of an erasure.
 const eraseNotedSQL = `INSERT INTO tidings.taken_back (conv_id, what, user_id, cutoff_at, epoch) VALUES ('', 'erase', @user, @cutoff::timestamptz, @epoch)`
 
@@ -50,7 +58,8 @@ const eraseNotedSQL = `INSERT INTO tidings.taken_back (conv_id, what, user_id, c
 //
 // It goes in steps, each a transaction of its own; after an error, run it again for the rest. A transaction that was open meanwhile may
 // commit what no step has seen: when all is gone through, the erasure waits for those, at most a minute, and goes through all once more.
-// UNAVAILABLE says that some are still open. What stays are ids, times, memberships and hashes, and whatever was copied out of the database
+// UNAVAILABLE says that some are still open. A user of whom there is nothing is gone through all the same, and the journal told: an
+// interrupted erasure may have left nothing but that. What stays are ids, times, memberships and hashes, and whatever was copied out of the database
 // before.
 func (s *Store) EraseUser(ctx context.Context, user, actor string) (report EraseReport, err error) {
 	const doing = "erase a user"
@@ -67,6 +76,10 @@ func (s *Store) EraseUser(ctx context.Context, user, actor string) (report Erase
 	}
 	if epoch == 0 {
 		return report, tidings.Errorf(tidings.Unavailable, "%s: the database's lineage is not recorded yet: it was never started", doing)
+	}
+	err = s.pool.QueryRow(ctx, knownUserSQL, pgx.NamedArgs{"user": user, "bucket": tidings.Bucket(user)}).Scan(&report.Known)
+	if err != nil {
+		return report, unchanged(doing, err)
 	}
 	e := erasure{user: user, actor: actor, until: &report.CutoffAt, journal: true, convs: map[string]bool{}}
 	if err := s.erase(ctx, e, &report); err != nil {

@@ -261,7 +261,7 @@ func (j judgement) refusal() *tidings.Error {
 	if j.verdict == standby {
 		e.Message = "the database cannot be served: " + j.why
 	} else {
-		e.Message = fmt.Sprintf("the database was restored or replaced (%s): run `tidings recover`, or `tidings recover --lossless` if nothing can be lost", j.why)
+		e.Message = fmt.Sprintf("the database was restored or replaced (%s): run `tidings recover`. (`tidings recover --lossless` only after a planned switch of which you know that it lost nothing)", j.why)
 	}
 	return e
 }

@@ -242,6 +242,12 @@ func TestFilesPutBack(t *testing.T) {
 	}
 	p.watched()
 	p.refuses("")
+	pool, err := pgxpool.New(ctx, url)
+	must(t, err)
+	defer pool.Close()
+	if lost, compared, err := store.New(pool).Lost(ctx, dir, nil); err != nil || !compared || !strings.Contains(strings.Join(lost, "; "), "which was acknowledged") {
+		t.Errorf("that nothing was lost is believed: %q, %t, %v", lost, compared, err)
+	}
 
 	generation := recovered(t, url, store.RecoverOptions{})
 	p.servesAgain()

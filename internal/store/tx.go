@@ -5,8 +5,13 @@ package store
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tidings-project/tidings"
 )
@@ -54,12 +59,31 @@ func (s *Store) inTx(ctx context.Context, doing string, options pgx.TxOptions, f
 }
 
 // unchanged gives a database error its code where nothing can have been changed: of a read, and before a COMMIT. A lost
-// connection is no unknown outcome then.
+// connection is no unknown outcome then. An answer that could not be read is: a defect of ours.
 func unchanged(doing string, err error) error {
 	err = coded(doing, err)
 	var e *tidings.Error
-	if errors.As(err, &e) && e.Code == tidings.OutcomeUnknown {
-		return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: e.Err}
+	if !errors.As(err, &e) || e.Code != tidings.OutcomeUnknown {
+		return err
 	}
-	return err
+	if e.Err != nil && !interrupted(e.Err) {
+		return &tidings.Error{Code: tidings.Internal, Message: doing + ": " + e.Err.Error(), Err: e.Err}
+	}
+	return &tidings.Error{Code: tidings.Unavailable, Message: doing + ": the database cannot be reached", Err: e.Err}
+}
+
+// interrupted tells whether err is of the connection: the server, the network or a deadline has ended it.
+func interrupted(err error) bool {
+	var pg *pgconn.PgError
+	var network net.Error
+	if errors.As(err, &pg) || errors.As(err, &network) || pgconn.Timeout(err) {
+		return true
+	}
+	for _, end := range []error{context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
+		os.ErrDeadlineExceeded, pgconn.ErrConnClosed, pgx.ErrTxClosed} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return strings.Contains(err.Error(), "closed pool") // the pool's, which has no name for it: the process is stopping
 }
