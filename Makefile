@@ -3,7 +3,7 @@
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 COUNT ?= 1
 
-.PHONY: help build check format vet test race lab lab-repeat generate bench demo dev clean
+.PHONY: help build check format vet test race lab lab-repeat ts generate bench demo dev clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ lab: ## the checks, once each, and the acceptance table (evidence in lab/evidenc
 
 lab-repeat: ## the checks 20 times each
 	$(MAKE) lab COUNT=20
+
+ts: ## the TypeScript client: types, tests with a real server and a real browser (needs Node 20.10 and Chromium)
+	cd clients/ts && npm ci --no-audit --no-fund && npm run check && npm test
 
 generate: ## write the generated documents anew
 	go test . -run TestStatesDocument -update

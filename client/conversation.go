@@ -18,6 +18,7 @@ type conversation struct {
 	isDue  bool // it is in Client.due
 
 	log       log
+	resets    int   // how often the log was dropped
 	told      int64 // how far Handle has had the log
 	telling   int64 // what it is having
 	dropped   bool  // Handle has to hear of the new history
@@ -116,6 +117,7 @@ func (c *Client) reset(v *conversation, epoch int64) {
 	}
 	c.endRecalls(v, epoch)
 	v.log, v.told, v.telling, v.acked, v.recalls = newLog(Position{Epoch: epoch}), 0, 0, 0, nil
+	v.resets++
 	v.unsynced, v.doubt, v.dropped, v.syncTries = true, false, true, 0
 	v.read, v.wantRead = 0, 0
 	c.tellLog(v)

@@ -130,10 +130,10 @@ func (c *Client) logUpdate(v *conversation) (u Update, done func()) {
 	if p == nil {
 		return nil, nil
 	}
-	epoch, to := v.log.epoch, p.to
+	epoch, to, resets := v.log.epoch, p.to, v.resets
 	v.telling = to
 	done = func() {
-		if v.log.epoch == epoch && v.told < to { // otherwise it was told of a history that is no more
+		if v.resets == resets && v.told < to { // otherwise it was told of a copy that is no more, perhaps of the same epoch
 			v.told = to
 			v.log.forget(to, c.cfg.Keep)
 			c.look(v)

@@ -98,6 +98,9 @@ func openOutbox(path, device, install string) (*outboxFile, outboxState, error) 
 		err = f.rewrite(state) // without what was torn and what is over
 	}
 	if err != nil {
+		if f.file != nil {
+			_ = f.file.Close()
+		}
 		_ = lock.Close()
 		return nil, outboxState{}, fmt.Errorf("open the outbox %s: %w", path, err)
 	}
@@ -280,7 +283,8 @@ func (f *outboxFile) compact(state outboxState) error {
 	return nil
 }
 
-// rewrite makes a new file and puts it in place of the old one, which stays as it is when something fails.
+// rewrite makes a new file and puts it in place of the old one, which stays as it is when something fails before. When the new one
+// stands there and it is not known whether it will after a loss of power, no line is taken any more: the old one might come back.
 func (f *outboxFile) rewrite(state outboxState) error {
 	file, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".new-*")
 	if err != nil {
@@ -293,18 +297,19 @@ func (f *outboxFile) rewrite(state outboxState) error {
 	if err == nil {
 		err = os.Rename(file.Name(), f.path)
 	}
-	if err == nil {
-		err = syncDir(filepath.Dir(f.path))
-	}
 	if err != nil {
 		_ = file.Close()
-		_ = os.Remove(file.Name()) // after the rename there is no such name
+		_ = os.Remove(file.Name())
 		return err
 	}
 	if f.file != nil {
 		_ = f.file.Close() // replaced
 	}
 	f.file, f.size, f.synced, f.lines = file, size, size, 0
+	if err := syncDir(filepath.Dir(f.path)); err != nil {
+		f.failed = fmt.Errorf("the file has failed before: %w", err)
+		return err
+	}
 	return nil
 }
 

@@ -87,6 +87,15 @@ func recalledEverywhere(t *lab.T) {
 	s.populate()
 	a.conversation("c-1", "ana", "ben", "cid")
 	ana, ben, cid := a.device("ana", "ana-1"), b.device("ben", "ben-1"), a.device("cid", "cid-1")
+	// A conversation that grows while they connect is told of by a hint in place of the push.
+	settled := ana.say("c-1", "m-0", "before all else")
+	for _, p := range []*peer{ana, ben, cid} {
+		p.wait("an event or a hint at "+p.dev, soon, func() bool {
+			return slices.ContainsFunc(p.pushes, func(f frame) bool {
+				return f.sub("event").num("seq") == settled || f.t() == "lag" && f.num("head") >= settled
+			})
+		})
+	}
 	data := frame{"note": "data, " + s.mark}
 	s.seq = ana.ask(frame{"t": "send", "conv": "c-1", "cmid": "m-1", "body": s.body, "data": data}).num("seq")
 	devices := []*peer{ana, ben, cid}

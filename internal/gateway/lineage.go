@@ -30,7 +30,8 @@ func (g *Gateway) watchLineage(ctx context.Context) {
 				reason = "the database is not served"
 			}
 			g.hub.restartAll()
-			g.roster.each(func(s *session) { s.close(wire.CloseLostLease, reason) })
+			g.hub.forgetAll(wire.CloseLostLease, reason)
+			g.roster.each(func(s *session) { s.close(wire.CloseLostLease, reason) }) // those that have said no hello yet, too
 			g.given.Store(breaks)
 		}
 		select {
@@ -48,5 +49,16 @@ func (h *hub) restartAll() {
 		f.restart = true
 		h.ready(f)
 		f.mu.Unlock()
+	}
+}
+
+// forgetAll closes all sessions and has them no longer be the newest connections of their devices: how often a device has connected is
+// counted in the database, and an older one counts less.
+func (h *hub) forgetAll(code int, reason string) {
+	for _, u := range h.users.all() {
+		for _, a := range u.sessions() {
+			a.close(code, reason)
+			h.detach(a.session)
+		}
 	}
 }
