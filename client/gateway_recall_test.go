@@ -1,3 +1,5 @@
+// Tests of recalls against the real gateway.
+
 package client_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of recalls that wait in the outbox.
+
 package client
 
 import (

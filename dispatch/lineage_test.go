@@ -1,3 +1,5 @@
+// Tests of a worker whose database turns out to be another history.
+
 package dispatch_test
 
 import (

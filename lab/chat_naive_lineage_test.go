@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -109,7 +110,7 @@ func naiveLineage(t *lab.T) {
 		t.Must(name+": send before", err)
 		t.Must(name, scene.place())
 		h.pool.Reset()
-		h.Until("the gateway refuses", 2*soon, func() bool { return h.nodes[0].unready() != "" })
+		h.Until("the gateway refuses", 2*soon, func() bool { return strings.Contains(h.nodes[0].unready(), "restored or replaced") })
 		code := ana.closed(2 * soon).num("close")
 		second := tidings.Answer{}
 		h.Until("the naive sender is answered", 2*soon, func() bool {

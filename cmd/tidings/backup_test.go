@@ -1,3 +1,5 @@
+// Tests of backup and restore.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Tests of commands on a database that is not served.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Tests of recover --lossless against what lies outside.
+
 package main
 
 import (

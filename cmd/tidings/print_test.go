@@ -1,3 +1,5 @@
+// Tests of what is printed.
+
 package main
 
 import (

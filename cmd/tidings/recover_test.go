@@ -1,3 +1,5 @@
+// Tests of recover and erase.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Tests of a conversation's settings.
+
 package api_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of recalls over HTTP.
+
 package api_test
 
 import (

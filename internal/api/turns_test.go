@@ -1,3 +1,5 @@
+// Tests of the turns of calls that wait for a conversation.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// Tests of a gateway whose database turns out to be another history.
+
 package gateway
 
 import (

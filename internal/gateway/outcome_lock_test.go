@@ -1,3 +1,5 @@
+// Tests of outcomes that wait for a lock.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of recalls at sessions and feeds.
+
 package gateway
 
 import (

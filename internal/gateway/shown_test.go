@@ -1,3 +1,5 @@
+// Tests of queued answers whose content was recalled.
+
 package gateway
 
 import (

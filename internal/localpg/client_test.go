@@ -1,3 +1,5 @@
+// Tests of PostgreSQL's client programs: found, and called.
+
 package localpg
 
 import (

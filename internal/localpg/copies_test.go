@@ -1,3 +1,5 @@
+// Tests of copies of a cluster: files put back, archives, standbys.
+
 package localpg
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the directory outside.
+
 package outside_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the journal file.
+
 package outside_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the witness file.
+
 package outside_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of what every process does beside its roles.
+
 package server
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the copying of the journal.
+
 package server
 
 import (

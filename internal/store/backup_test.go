@@ -1,3 +1,5 @@
+// Tests of the export of a snapshot.
+
 package store_test
 
 import (

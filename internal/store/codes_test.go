@@ -1,3 +1,5 @@
+// Tests of the codes of database errors.
+
 package store
 
 import (

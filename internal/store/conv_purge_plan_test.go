@@ -1,3 +1,5 @@
+// Tests of what a purge reads, with young, misleading and fresh statistics.
+
 package store
 
 import (

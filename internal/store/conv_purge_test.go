@@ -1,3 +1,5 @@
+// Tests of the purge of logs.
+
 package store_test
 
 import (

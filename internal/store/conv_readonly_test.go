@@ -1,3 +1,5 @@
+// Tests of a database that may only be read.
+
 package store
 
 import (

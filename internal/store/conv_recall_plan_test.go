@@ -1,3 +1,5 @@
+// Tests of what a recall reads.
+
 package store
 
 import (

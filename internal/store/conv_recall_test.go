@@ -1,3 +1,5 @@
+// Tests of recalls: their judgement, and beside other writers.
+
 package store_test
 
 import (

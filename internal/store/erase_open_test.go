@@ -1,3 +1,5 @@
+// Tests of an erasure beside transactions that are open.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of what erasures, the journal and the replay read.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the erasure of a user.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the marks on notifications whose message is gone.
+
 package store_test
 
 import (

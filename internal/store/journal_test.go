@@ -1,3 +1,5 @@
+// Tests of the taking of journal rows.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the judgement without a database: positions, places, records.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Tests of losses that what lies outside proves.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the look-up of what was acknowledged.
+
 package store_test
 
 import (

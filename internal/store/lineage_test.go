@@ -1,3 +1,5 @@
+// Tests of the judgement on real clusters: files put back, promotions, restores.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of which journal lines a recovery replays, and which it refuses.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the replay of the journal.
+
 package store_test
 
 import (

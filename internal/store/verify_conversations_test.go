@@ -1,3 +1,5 @@
+// Rows that the questions about conversations have to find.
+
 package store_test
 
 import (
