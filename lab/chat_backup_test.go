@@ -177,7 +177,8 @@ func (c *chat) verify() (violated []string) {
 
 func backupAndRestore(t *lab.T) {
 	c := newChat(t)
-	n := c.node("a", with("TIDINGS_GATEWAY_DRAIN", "100ms"))
+	// Its senders send as fast as they are answered.
+	n := c.node("a", with("TIDINGS_GATEWAY_DRAIN", "100ms"), with("TIDINGS_GATEWAY_RATE", "100000"))
 	c.live(n)
 
 	// A dump while others send.
