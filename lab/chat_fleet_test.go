@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -184,14 +185,28 @@ func (w *talk) judge() {
 	c.whole()
 }
 
-// unanswered counts the messages of clients that are stored and were not answered.
-func (w *talk) unanswered(clients ...int) (n int) {
+// unanswered are the messages of clients that are stored and were not answered.
+func (w *talk) unanswered(clients ...int) (cmids []string) {
 	for _, i := range clients {
 		for _, m := range w.apps[i].Waiting() {
-			n += len(w.c.seqs(m.Conv, w.apps[i].User(), m.Cmid))
+			if len(w.c.seqs(m.Conv, w.apps[i].User(), m.Cmid)) > 0 {
+				cmids = append(cmids, m.Cmid)
+			}
 		}
 	}
-	return n
+	return cmids
+}
+
+// held are the unanswered messages whose answer is not merely on its way: the same ones for a second, while other clients were answered.
+func (w *talk) held(clients ...int) []string {
+	same, since := w.unanswered(clients...), time.Now()
+	for len(same) > 0 && time.Since(since) < time.Second {
+		time.Sleep(20 * time.Millisecond) // between two looks
+		if now := w.unanswered(clients...); !slices.Equal(now, same) {
+			same, since = now, time.Now()
+		}
+	}
+	return same
 }
 
 // dups counts the answers that say that an earlier transmission had stored the message.
@@ -226,8 +241,7 @@ func sigkillRecovery(t *lab.T) {
 	for {
 		trap := way.Arm(pgproxy.Rule{What: "the send", Match: theSend, When: pgproxy.After, Do: pgproxy.Hold})
 		receipt := trap.Wait(soon)
-		time.Sleep(100 * time.Millisecond) // for the answers that are not held
-		if unanswered = w.unanswered(0, 2, 4); unanswered > 0 {
+		if unanswered = len(w.held(0, 2, 4)); unanswered > 0 {
 			c.Fault(receipt)
 			break
 		}

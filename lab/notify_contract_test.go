@@ -98,7 +98,7 @@ func settleDelay(t *lab.T) {
 	s := newScene(t)
 	const (
 		timeout = 500 * time.Millisecond
-		settle  = 900 * time.Millisecond
+		settle  = 2500 * time.Millisecond // several rounds of the worker, on a busy machine too
 		lease   = timeout + dispatch.Margin + time.Second
 	)
 	t.Must("direct the doubles", s.doubles.Settings(0, settle*2/3))
