@@ -46,7 +46,7 @@ type batch struct {
 	open     atomic.Int64
 }
 
-// call starts all calls of one claim at once.
+// call starts all calls of one claim at once; those that show a message as soon as it is read.
 func (l *lane) call(claimed []store.Claimed, sent time.Time) {
 	b := &batch{lane: l, startBy: sent.Add(l.cfg.Lease - l.cfg.Timeout - Margin), attempts: make([]attempt, len(claimed))}
 	b.ctx, b.cancel = context.WithTimeout(channel.WithStartBy(context.Background(), b.startBy), l.cfg.Timeout)
@@ -56,8 +56,16 @@ func (l *lane) call(claimed []store.Claimed, sent time.Time) {
 		b.attempts[i].Claimed, b.attempts[i].started = claimed[i], now
 	}
 	b.watch = time.AfterFunc(l.cfg.Timeout+grace, b.overdue)
+	var shown []*attempt
 	for i := range b.attempts {
-		go b.run(&b.attempts[i])
+		if a := &b.attempts[i]; a.AboutConv != "" && a.Held.Action == tidings.ActionSend {
+			shown = append(shown, a)
+		} else {
+			go b.run(a)
+		}
+	}
+	if len(shown) > 0 {
+		go b.preview(shown)
 	}
 }
 
@@ -77,6 +85,11 @@ func (b *batch) run(a *attempt) {
 		}
 		l.end(a, o, true)
 	}
+	b.done()
+}
+
+// done counts an attempt that has ended. The last one ends the batch.
+func (b *batch) done() {
 	if b.open.Add(-1) == 0 {
 		b.watch.Stop()
 		b.cancel()

@@ -45,10 +45,12 @@ type Config struct {
 	Worker   string        // names this worker in leases and journal; "": host name, process id and a random part
 	Channels []Channel     // at least one; tasks of other channels are left to other workers
 
-	PollInterval time.Duration // how long an idle worker waits before it looks again without a wake-up
-	BackoffBase  time.Duration // the n-th retry waits a random time up to Base × 2^(n−1) …
-	BackoffCap   time.Duration // … but at most up to Cap; a provider's Retry-After is never undercut
-	Drain        time.Duration // how long Run waits for calls in flight after its context ended
+	PollInterval  time.Duration // how long an idle worker waits before it looks again without a wake-up
+	PreviewLength int           // characters of a message that a notification with a preview shows; 0: DefaultPreview
+
+	BackoffBase time.Duration // the n-th retry waits a random time up to Base × 2^(n−1) …
+	BackoffCap  time.Duration // … but at most up to Cap; a provider's Retry-After is never undercut
+	Drain       time.Duration // how long Run waits for calls in flight after its context ended
 
 	Logger     *slog.Logger          // nil: none. Neither bodies nor addresses are logged
 	Registerer prometheus.Registerer // nil: metrics are counted but not offered
@@ -86,6 +88,9 @@ func New(cfg Config) (*Worker, error) {
 	fill(&cfg.PollInterval, DefaultPollInterval)
 	fill(&cfg.BackoffBase, DefaultBackoffBase)
 	fill(&cfg.BackoffCap, DefaultBackoffCap)
+	if cfg.PreviewLength <= 0 {
+		cfg.PreviewLength = DefaultPreview
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -123,17 +123,17 @@ DECLARE
 BEGIN
     RETURN QUERY WITH created AS (
         INSERT INTO tidings.notification AS n (id, bucket, user_id, event_key, title, body, data, category, payload_hash,
-               channels, priority, max_attempts, duplicates, about_conv, about_seq, not_before, expires_at, created_at)
+               channels, priority, max_attempts, duplicates, about_conv, about_seq, preview, not_before, expires_at, created_at)
         SELECT tidings.notification_id(call, i.bucket, before + i.ord::int), i.bucket, i."user", i.event_key, i.title, i.body, i.data, i.category,
                tidings.payload_hash(i."user", i.event_key, i.title, i.body, i.data, i.category, i.about ->> 'conv', (i.about ->> 'seq')::bigint),
                i.channels, coalesce(i.priority, 1), coalesce(i.max_attempts, 5), coalesce(i.duplicates, 'forbid'),
-               i.about ->> 'conv', (i.about ->> 'seq')::bigint, i.not_before, greatest(now_at, i.not_before) + i.ttl_s * interval '1 second', now_at
+               i.about ->> 'conv', (i.about ->> 'seq')::bigint, coalesce(i.preview AND i.about ->> 'conv' IS NOT NULL, false), i.not_before, greatest(now_at, i.not_before) + i.ttl_s * interval '1 second', now_at
           FROM (SELECT x.*, tidings.bucket_of(x."user") AS bucket
                   FROM ROWS FROM (json_to_recordset(items) AS ("user" text, event_key text, title text, body text, data jsonb,
                            category text, channels text[], priority smallint, ttl_s bigint, not_before timestamptz,
-                           max_attempts smallint, duplicates text, about jsonb))
+                           max_attempts smallint, duplicates text, about jsonb, preview boolean))
                        WITH ORDINALITY AS x ("user", event_key, title, body, data, category, channels, priority, ttl_s, not_before,
-                           max_attempts, duplicates, about, ord)
+                           max_attempts, duplicates, about, preview, ord)
                  ORDER BY x."user" COLLATE "C", x.event_key COLLATE "C", x.ord) i
         ON CONFLICT (user_id, event_key, bucket) DO NOTHING
         RETURNING n.id, n.bucket, n.user_id, n.channels, n.priority, n.max_attempts, n.not_before, n.payload_hash
@@ -215,6 +215,46 @@ BEGIN
     RETURN array_to_json(answers);
 END $$;
 
+CREATE FUNCTION tidings.quiet_until(now_at timestamp with time zone, zone text, from_minute integer, to_minute integer) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    day    constant interval := '24 hours';
+    wall   timestamp;
+    minute int;
+    ends   timestamp;   -- by the wall clock
+    utc    timestamptz; -- that, if the zone were UTC
+    early  timestamptz;
+    late   timestamptz;
+    middle timestamptz;
+BEGIN
+    wall := now_at AT TIME ZONE zone;
+    minute := extract(hour FROM wall) * 60 + extract(minute FROM wall);
+    IF (CASE WHEN from_minute < to_minute THEN minute < from_minute OR minute >= to_minute ELSE minute < from_minute AND minute >= to_minute END) THEN
+        RETURN NULL;
+    END IF;
+    ends := date_trunc('day', wall) + to_minute * interval '1 minute' + CASE WHEN minute < to_minute THEN interval '0' ELSE interval '1 day' END;
+    utc := ends AT TIME ZONE 'UTC';
+    -- The end by the offset of the day before and by that of the day after: one instant, unless the clock is changed in between.
+    early := utc - (((utc - day) AT TIME ZONE zone) - (ends - day));
+    late := utc - (((utc + day) AT TIME ZONE zone) - (ends + day));
+    IF early > late THEN
+        middle := early;
+        early := late;
+        late := middle;
+    END IF;
+    IF early AT TIME ZONE zone = ends AND early >= now_at THEN RETURN early; END IF;
+    IF late AT TIME ZONE zone = ends AND late >= now_at THEN RETURN late; END IF;
+    -- The clock skips the end: between the two it jumps over it.
+    WHILE late - early > interval '1 second' LOOP
+        middle := early + floor(extract(epoch FROM late - early) / 2) * interval '1 second';
+        IF middle AT TIME ZONE zone < ends THEN early := middle; ELSE late := middle; END IF;
+    END LOOP;
+    RETURN late;
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION tidings.send_items(places integer[], senders text[], devices text[], cmids text[], bodies text[], datas text[]) RETURNS TABLE(place integer, sender text, device text, cmid text, body text, data text, ord bigint)
     LANGUAGE plpgsql ROWS 1
     AS $$
@@ -234,6 +274,8 @@ CREATE FUNCTION tidings.send_rows(convs text[], places integer[], senders text[]
 DECLARE
     heads   bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(convs)]); -- next_seq, NULL when it is not locked
     epochs  bigint[] := heads;
+    waits   bigint[] := heads; -- notify_after_ms
+    watched boolean := false;  -- one of them has it
     held    int := 0;
     busy    text[] := '{}';
     place   int := 1;
@@ -246,10 +288,10 @@ BEGIN
     END IF;
     -- The sublink keeps the planner from counting the conversations: a plan for fewer than it guesses would be made anew for each call.
     IF wait THEN
-        OPEN locking FOR SELECT c.conv_id, c.next_seq, c.epoch FROM tidings.conversation c
+        OPEN locking FOR SELECT c.conv_id, c.next_seq, c.epoch, c.notify_after_ms FROM tidings.conversation c
             WHERE c.conv_id = ANY (ARRAY(SELECT unnest(convs))) ORDER BY c.conv_id FOR NO KEY UPDATE;
     ELSE
-        OPEN locking FOR SELECT c.conv_id, c.next_seq, c.epoch FROM tidings.conversation c
+        OPEN locking FOR SELECT c.conv_id, c.next_seq, c.epoch, c.notify_after_ms FROM tidings.conversation c
             WHERE c.conv_id = ANY (ARRAY(SELECT unnest(convs))) ORDER BY c.conv_id FOR NO KEY UPDATE SKIP LOCKED;
     END IF;
     LOOP
@@ -258,6 +300,10 @@ BEGIN
         WHILE convs[place] COLLATE "C" < one.conv_id LOOP place := place + 1; END LOOP;
         heads[place] := one.next_seq;
         epochs[place] := one.epoch;
+        IF one.notify_after_ms IS NOT NULL THEN
+            waits[place] := one.notify_after_ms;
+            watched := true;
+        END IF;
         held := held + 1;
     END LOOP;
     CLOSE locking;
@@ -295,6 +341,14 @@ BEGIN
            CASE n.code WHEN '' THEN coalesce(n.new_mid, n.known_mid) END, CASE WHEN n.code IN ('', 'ORIGINAL_EXPIRED') THEN epochs[n.place] END,
            CASE n.code WHEN '' THEN coalesce(n.known_at, now_at) END, n.code = '' AND n.known IS NOT NULL
       FROM numbered n;
+    IF watched THEN
+        -- What this call has appended is what lies at and behind the heads that it has locked.
+        INSERT INTO tidings.unread_due (conv_id, seq, due_at)
+        SELECT e.conv_id, e.seq, now_at + w.wait * interval '1 millisecond'
+          FROM ROWS FROM (unnest(convs), unnest(heads), unnest(waits)) w (conv, head, wait)
+         CROSS JOIN LATERAL (SELECT a.conv_id, a.seq FROM tidings.event a WHERE a.conv_id = w.conv AND a.seq >= w.head OFFSET 0) e
+         WHERE w.wait IS NOT NULL;
+    END IF;
 END $$;
 
 CREATE FUNCTION tidings.task_id(bucket smallint, installation uuid, payload_hash bytea, channel text, slot text) RETURNS uuid
@@ -367,7 +421,9 @@ CREATE TABLE tidings.conversation (
     recall_window_ms bigint DEFAULT 120000 NOT NULL,
     retention_ms bigint,
     created_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
-    CONSTRAINT conversation_shape CHECK (((1 <= min_seq) AND (min_seq <= next_seq) AND (epoch > 1) AND (recall_window_ms >= 0) AND (retention_ms > 0)))
+    notify_after_ms bigint,
+    preview boolean DEFAULT false NOT NULL,
+    CONSTRAINT conversation_shape CHECK (((1 <= min_seq) AND (min_seq <= next_seq) AND (epoch > 1) AND (recall_window_ms >= 0) AND (retention_ms > 0) AND (notify_after_ms > 0)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
@@ -485,6 +541,14 @@ ALTER TABLE tidings.migration ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTI
     CACHE 1
 );
 
+CREATE TABLE tidings.mute (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    until timestamp with time zone,
+    at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    CONSTRAINT mute_user_id_check CHECK (tidings.is_id(user_id))
+);
+
 CREATE TABLE tidings.notification (
     id uuid NOT NULL,
     bucket smallint NOT NULL,
@@ -508,6 +572,7 @@ CREATE TABLE tidings.notification (
     cancelled_at timestamp with time zone,
     purged_at timestamp with time zone,
     erased_at timestamp with time zone,
+    preview boolean DEFAULT false NOT NULL,
     CONSTRAINT notification_about_conv_is_an_id CHECK (tidings.is_id(about_conv)),
     CONSTRAINT notification_about_seq_out_of_range CHECK ((about_seq >= 1)),
     CONSTRAINT notification_body_too_long CHECK ((octet_length(body) <= 16384)),
@@ -544,6 +609,20 @@ CREATE TABLE tidings.posted (
     user_id text COLLATE pg_catalog."C"
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE tidings.quiet (
+    bucket smallint NOT NULL,
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    zone text NOT NULL,
+    from_minute smallint NOT NULL,
+    to_minute smallint NOT NULL,
+    at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    CONSTRAINT quiet_check CHECK ((from_minute <> to_minute)),
+    CONSTRAINT quiet_check1 CHECK ((bucket = tidings.bucket_of(user_id))),
+    CONSTRAINT quiet_from_minute_check CHECK (((from_minute >= 0) AND (from_minute <= 1439))),
+    CONSTRAINT quiet_to_minute_check CHECK (((to_minute >= 0) AND (to_minute <= 1439))),
+    CONSTRAINT quiet_user_id_check CHECK (tidings.is_id(user_id))
+);
 
 CREATE TABLE tidings.read (
     conv_id text NOT NULL COLLATE pg_catalog."C",
@@ -656,6 +735,16 @@ CREATE TABLE tidings.tombstone (
     purged_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE tidings.unread_due (
+    conv_id text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    since_at timestamp with time zone,
+    upto_seq bigint,
+    CONSTRAINT unread_due_check CHECK (((seq >= 0) AND ((seq = 0) = (since_at IS NOT NULL)) AND ((seq = 0) = (upto_seq IS NOT NULL))))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
 ALTER TABLE ONLY tidings.api_key
     ADD CONSTRAINT api_key_hash_key UNIQUE (hash);
 
@@ -701,6 +790,9 @@ ALTER TABLE ONLY tidings.member
 ALTER TABLE ONLY tidings.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY tidings.mute
+    ADD CONSTRAINT mute_pkey PRIMARY KEY (conv_id, user_id);
+
 ALTER TABLE ONLY tidings.notification
     ADD CONSTRAINT notification_pkey PRIMARY KEY (id, bucket);
 
@@ -712,6 +804,9 @@ ALTER TABLE ONLY tidings.optout
 
 ALTER TABLE ONLY tidings.posted
     ADD CONSTRAINT posted_pkey PRIMARY KEY (conv_id, seq);
+
+ALTER TABLE ONLY tidings.quiet
+    ADD CONSTRAINT quiet_pkey PRIMARY KEY (user_id, bucket);
 
 ALTER TABLE ONLY tidings.read
     ADD CONSTRAINT read_pkey PRIMARY KEY (conv_id, user_id);
@@ -733,6 +828,9 @@ ALTER TABLE ONLY tidings.token_floor
 
 ALTER TABLE ONLY tidings.tombstone
     ADD CONSTRAINT tombstone_pkey PRIMARY KEY (conv_id, sender_user, cmid);
+
+ALTER TABLE ONLY tidings.unread_due
+    ADD CONSTRAINT unread_due_pkey PRIMARY KEY (conv_id, seq);
 
 CREATE INDEX conversation_retained ON tidings.conversation USING btree (conv_id) WHERE (retention_ms IS NOT NULL);
 
@@ -768,10 +866,12 @@ CREATE INDEX task_due ON tidings.task USING btree (channel, priority, next_attem
 
 CREATE INDEX task_lease ON tidings.task USING btree (channel, lease_until) WHERE (state = 'SENDING'::text);
 
-CREATE INDEX task_provider_msg ON tidings.task USING btree (provider_msg_id, channel) WHERE awaits_receipt;
+CREATE INDEX task_provider_msg ON tidings.task USING btree (provider_msg_id, channel) WHERE (provider_msg_id IS NOT NULL);
 
 CREATE INDEX task_review ON tidings.task USING btree (doubt_at, id) WHERE needs_review;
 
 CREATE INDEX token_floor_set ON tidings.token_floor USING btree (set_at);
 
 CREATE INDEX tombstone_age ON tidings.tombstone USING btree (purged_at);
+
+CREATE INDEX unread_due_at ON tidings.unread_due USING btree (due_at);

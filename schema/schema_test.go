@@ -119,8 +119,8 @@ func TestMigrateAtOnce(t *testing.T) {
 // users are the tables that carry a bucket, logs those of the conversations, small those that are on every node; receipt is looked up
 // by what providers say and is none of them.
 var (
-	users = []string{"attempt", "channel_pref", "device", "notification", "optout", "route", "task", "token_floor"}
-	logs  = []string{"conversation", "delivered", "event", "gone", "member", "posted", "read", "taken_back", "tombstone"}
+	users = []string{"attempt", "channel_pref", "device", "notification", "optout", "quiet", "route", "task", "token_floor"}
+	logs  = []string{"conversation", "delivered", "event", "gone", "member", "mute", "posted", "read", "taken_back", "tombstone", "unread_due"}
 	small = []string{"api_key", "channel_state", "gateway", "installation", "lineage", "migration", "receipt"}
 )
 
@@ -163,16 +163,19 @@ func TestSchemaRules(t *testing.T) {
 		"gone (conv_id, why, user_id, seq)",
 		"member (conv_id, user_id) WHERE (leave_seq IS NULL)",
 		"member (conv_id, user_id, join_seq)",
+		"mute (conv_id, user_id)",
 		"notification (id, bucket)",
 		"notification (user_id, event_key, bucket)",
 		"optout (user_id, category, channel, bucket)",
 		"posted (conv_id, seq)",
+		"quiet (user_id, bucket)",
 		"read (conv_id, user_id)",
 		"route (user_id, device_id, bucket)",
 		"taken_back (conv_id, id)",
 		"task (id, bucket)",
 		"token_floor (user_id, bucket)",
 		"tombstone (conv_id, sender_user, cmid)",
+		"unread_due (conv_id, seq)",
 	}
 	slices.Sort(unique)
 	if diff := cmp.Diff(want, unique); diff != "" {

@@ -36,14 +36,20 @@ const (
 
 // Config is what the API works on.
 type Config struct {
-	Store      *store.Store
-	Channels   map[string]channel.Channel // by name; receipts are parsed by them
-	Keys       *Keys
-	Wake       func()                                // tells workers and gateways that something is due; must not block
-	ReadMoved  func(user string, now wire.ReadState) // tells gateways how far a user has read now; must not block; may be nil
-	Retention  time.Duration                         // of a conversation whose creation does not name one, in whole milliseconds; 0: for ever
-	Logger     *slog.Logger                          // neither bodies, addresses nor keys are logged
-	Registerer prometheus.Registerer                 // nil: requests are not counted
+	Store     *store.Store
+	Channels  map[string]channel.Channel // by name; receipts are parsed by them
+	Keys      *Keys
+	Wake      func()                                // tells workers and gateways that something is due; must not block
+	ReadMoved func(user string, now wire.ReadState) // tells gateways how far a user has read now; must not block; may be nil
+	Retention time.Duration                         // of a conversation whose creation does not name one, in whole milliseconds; 0: for ever
+	// After how long members of a conversation whose creation does not say so are notified of what they have not read, in whole milliseconds;
+	// 0: never.
+	NotifyAfter time.Duration
+
+	Version    string                // of the program, for operators
+	ReportFile string                // where the acceptance report lies; empty: there is none
+	Logger     *slog.Logger          // neither bodies, addresses nor keys are logged
+	Registerer prometheus.Registerer // nil: requests are not counted
 }
 
 // API serves the paths below /v1/.
@@ -54,23 +60,30 @@ type API struct {
 	wake      func()
 	readMoved func(string, wire.ReadState)
 	retention *time.Duration // of new conversations; nil: for ever
-	log       *slog.Logger
-	mux       *http.ServeMux
-	huma      huma.API
-	openapi   []byte
-	requests  *prometheus.CounterVec
-	seconds   *prometheus.HistogramVec
-	reports   *prometheus.CounterVec
-	turns     turns         // of requests that need a conversation's lock
-	inFlight  chan struct{} // holds one for each request
+	// Of new conversations; nil: never.
+	notifyAfter *time.Duration
+	version     string
+	reportAt    string // the file of the acceptance report; empty: there is none
+	log         *slog.Logger
+	mux         *http.ServeMux
+	huma        huma.API
+	openapi     []byte
+	requests    *prometheus.CounterVec
+	seconds     *prometheus.HistogramVec
+	reports     *prometheus.CounterVec
+	turns       turns         // of requests that need a conversation's lock
+	inFlight    chan struct{} // holds one for each request
 }
 
 // New makes the API.
 func New(c Config) (*API, error) {
-	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, readMoved: c.ReadMoved, log: c.Logger, mux: http.NewServeMux(),
+	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, readMoved: c.ReadMoved, version: c.Version, reportAt: c.ReportFile, log: c.Logger, mux: http.NewServeMux(),
 		inFlight: make(chan struct{}, MaxInFlight)}
 	if c.Retention > 0 {
 		a.retention = &c.Retention
+	}
+	if c.NotifyAfter > 0 {
+		a.notifyAfter = &c.NotifyAfter
 	}
 	if err := a.count(c.Registerer); err != nil {
 		return nil, err
@@ -80,6 +93,7 @@ func New(c Config) (*API, error) {
 	a.conversations()
 	a.settings()
 	a.members()
+	a.mutes()
 	a.messages()
 	a.recalls()
 	a.events()
@@ -87,8 +101,12 @@ func New(c Config) (*API, error) {
 	a.notifications()
 	a.reviews()
 	a.users()
+	a.quiet()
 	a.channelOps()
 	a.receipts()
+	a.operator()
+	a.operatorTasks()
+	a.operatorConversations()
 
 	var err error
 	if a.openapi, err = json.MarshalIndent(a.huma.OpenAPI(), "", "  "); err != nil {

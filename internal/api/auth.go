@@ -131,6 +131,7 @@ func (c *cache[K, V]) get(key K, find func() (V, error)) (V, error) {
 type (
 	byKey    struct{}
 	actorKey struct{}
+	keyKey   struct{}
 )
 
 // actor is the user that a request acts as.
@@ -184,9 +185,9 @@ func scopesOf(op *huma.Operation) (scopes []string) {
 // ownPath begins the paths that are about one user.
 const ownPath = "/v1/users/{user}/"
 
-// takesTokens tells whether a user may call an operation with a token: what is done as a user, and what is about that very user.
+// takesTokens tells whether a user may call an operation with a token: what is done as a user, and what is about that very user; nothing of an operator's.
 func takesTokens(op *huma.Operation) bool {
-	return slices.Contains(scopesOf(op), store.ScopeActUser) || strings.HasPrefix(op.Path, ownPath)
+	return !strings.HasPrefix(op.Path, operatorPath) && slices.Contains(scopesOf(op), store.ScopeActUser) || strings.HasPrefix(op.Path, ownPath)
 }
 
 // authenticate admits a request to an operation by the scopes that the operation lists, or by a token; one that lists none is open.
@@ -251,5 +252,11 @@ func (a *API) admitKey(ctx huma.Context, r *http.Request, secret string) (huma.C
 		}
 		ctx = huma.WithValue(ctx, actorKey{}, actor{user: user})
 	}
-	return huma.WithValue(ctx, byKey{}, who), nil
+	return huma.WithValue(huma.WithValue(ctx, keyKey{}, key), byKey{}, who), nil
+}
+
+// grantedKey is the key that admitKey has admitted a request by; of a request with a token it is none, without scopes.
+func grantedKey(ctx context.Context) store.Key {
+	key, _ := ctx.Value(keyKey{}).(store.Key)
+	return key
 }

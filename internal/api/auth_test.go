@@ -48,7 +48,10 @@ func TestEveryOperationNeedsAKey(t *testing.T) {
 				continue
 			}
 			others := slices.DeleteFunc(slices.Clone(store.Scopes), func(s string) bool { return slices.Contains(scopes, s) })
-			weak := f.newKey("weak", others...)
+			weak := "" // what every key may do has none
+			if len(others) > 0 {
+				weak = f.newKey("weak", others...)
+			}
 			for _, c := range []struct {
 				name, header, code string
 				status             int
@@ -59,6 +62,9 @@ func TestEveryOperationNeedsAKey(t *testing.T) {
 				{"a token where none is accepted", "Authorization: Bearer a.b.c", "UNAUTHENTICATED", 401},
 				{"a key with every other scope", "Authorization: Bearer " + weak, "FORBIDDEN", 403},
 			} {
+				if c.status == 403 && weak == "" {
+					continue
+				}
 				var headers []string
 				if c.header != "" {
 					headers = append(headers, c.header)

@@ -56,6 +56,8 @@ func created(op huma.Operation, schema string) huma.Operation {
 type NewConversation struct {
 	RecallWindowMS *int64      `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" doc:"How long a message can be recalled, in milliseconds; 0: never. Left out: 120000."`
 	RetentionMS    RetentionMS `json:"retention_ms,omitzero" doc:"How long events are kept, in milliseconds; null: for ever. Left out: the server's default, as it is now."`
+	NotifyAfterMS  RetentionMS `json:"notify_after_ms,omitzero" doc:"After how long members who are not connected are notified of a message that they have not read, in milliseconds; null: never. Left out: the server's default, as it is now."`
+	Preview        *bool       `json:"preview,omitempty" doc:"Such a notification shows the beginning of the message. Left out: it does not."`
 	Members        []string    `json:"members,omitempty" maxItems:"10000" doc:"The first members, each once: their joins are the events 1, 2, 3 and so on."`
 }
 
@@ -84,13 +86,17 @@ func (a *API) conversations() {
 		"201 when this call created it, 200 when it was created before with the same first members (in any order) and has the settings that are named, CONFLICT when not. "+
 			"Members who came or went since do not matter, nor do settings that are left out.", tidings.Conflict), "CreatedConversation"),
 		[]string{store.ScopeConversations}, func(ctx context.Context, in *createIn) (*createOut, error) {
-			c := store.Conversation{Conv: in.Conv, RecallWindow: tidings.DefaultRecallWindow, Retention: a.retention, Members: in.Body.Members,
-				AnyWindow: in.Body.RecallWindowMS == nil, AnyRetention: !in.Body.RetentionMS.Named}
+			c := store.Conversation{Conv: in.Conv, RecallWindow: tidings.DefaultRecallWindow, Retention: a.retention, NotifyAfter: a.notifyAfter, Members: in.Body.Members,
+				AnyWindow: in.Body.RecallWindowMS == nil, AnyRetention: !in.Body.RetentionMS.Named,
+				AnyNotifyAfter: !in.Body.NotifyAfterMS.Named, AnyPreview: in.Body.Preview == nil, Preview: in.Body.Preview != nil && *in.Body.Preview}
 			if window := durationOf(in.Body.RecallWindowMS); window != nil {
 				c.RecallWindow = *window
 			}
 			if in.Body.RetentionMS.Named {
 				c.Retention = in.Body.RetentionMS.duration()
+			}
+			if in.Body.NotifyAfterMS.Named {
+				c.NotifyAfter = in.Body.NotifyAfterMS.duration()
 			}
 			made, err := a.store.CreateConversation(ctx, c)
 			if err != nil {

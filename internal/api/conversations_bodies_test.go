@@ -24,6 +24,7 @@ func TestBodiesAreTheExamples(t *testing.T) {
 		"http/settings-request": &SettingsPatch{}, "http/settings": &Settings{},
 		"http/conversation-request": &NewConversation{}, "http/conversation": &CreatedConversation{}, "http/membership": &Membership{},
 		"http/message-request": &NewMessage{}, "http/recall-request": &NewRecall{}, "http/delivered-request": &DeliveredCursor{}, "http/read-request": &Cursor{},
+		"http/mute-request": &NewMute{}, "http/mute": &Mute{},
 	}
 	const dir = "../wire/testdata/"
 	files, err := filepath.Glob(dir + "http/*.json")

@@ -36,6 +36,8 @@ var operations = map[string]operation{
 	"fetch-event":         {"GET", "/v1/conversations/{conv}/events/3", "", "", false},
 	"put-delivered":       {"PUT", "/v1/conversations/{conv}/delivered", "", `{"seq":2,"device":"d-1","install":"i-2"}`, false},
 	"put-read":            {"PUT", "/v1/conversations/{conv}/read", "", `{"seq":2}`, false},
+	"mute-conversation":   {"PUT", "/v1/conversations/{conv}/mute", "", `{}`, false},
+	"unmute-conversation": {"DELETE", "/v1/conversations/{conv}/mute", "", "", false},
 }
 
 // in is the operation's request in a conversation, as it succeeds there.
@@ -161,6 +163,10 @@ func TestEveryCodeOfEveryOperation(t *testing.T) {
 		{"put-read", s.token("u-eve"), "", "", "NOT_MEMBER"},
 		{"put-read", "", "", `{"seq":9}`, "CURSOR_AHEAD"},
 		{"put-read", "", "", `{"seq":8,"epoch":7}`, "EPOCH_CHANGED"},
+		{"mute-conversation", s.token("u-eve"), "", "", "NOT_MEMBER"},
+		{"mute-conversation", s.token("u-cid"), "", "", "NOT_MEMBER"},
+		{"unmute-conversation", s.token("u-eve"), "", "", "NOT_MEMBER"},
+		{"unmute-conversation", s.token("u-cid"), "", "", "NOT_MEMBER"},
 	} {
 		o := operations[c.name]
 		method, target, body := o.in("c-g")
@@ -212,11 +218,12 @@ func TestEveryCodeOfEveryOperation(t *testing.T) {
 // when the wait for a synchronous standby was cancelled.
 func (s *scene) loseCommits(note func(string, answer, string)) {
 	s.t.Helper()
-	tables := []string{"conversation", "event", "delivered", "read"}
+	tables := []string{"conversation", "event", "delivered", "read", "mute"}
+	s.as("u-ana", 200, "PUT", "/v1/conversations/c-g/mute", `{}`)
 	for _, lose := range []string{"PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10)", "RAISE WARNING 'cancelled'"} {
 		s.exec(`CREATE OR REPLACE FUNCTION lose_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + lose + `; RETURN NULL; END $$`)
 		for _, table := range tables {
-			s.exec(`CREATE CONSTRAINT TRIGGER lose_commit AFTER INSERT OR UPDATE ON tidings.` + table + ` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose_commit()`)
+			s.exec(`CREATE CONSTRAINT TRIGGER lose_commit AFTER INSERT OR UPDATE OR DELETE ON tidings.` + table + ` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose_commit()`)
 		}
 		for name, c := range map[string]struct{ target, body string }{
 			"create-conversation": {"/v1/conversations/c-new", ""},
@@ -226,6 +233,8 @@ func (s *scene) loseCommits(note func(string, answer, string)) {
 			"send-message":        {"/v1/conversations/c-g/messages/m-new", ""},
 			"put-delivered":       {"", `{"seq":5,"device":"d-1","install":"i-2"}`},
 			"put-read":            {"", `{"seq":5}`},
+			"mute-conversation":   {"", ""},
+			"unmute-conversation": {"", ""},
 		} {
 			o := operations[name]
 			method, target, body := o.in("c-g")
@@ -319,7 +328,7 @@ func TestBadConversationInput(t *testing.T) {
 	inPath := []string{long, "a%2Fb", "a%3Fb", "a%23b", "a%25b", "a%20b", "%00", "%FF", "%C3%A4", "%ED%A0%80", strings.Repeat("x", 129)}
 	inNumber := []string{"0", "-1", "9007199254740992", "9007199254740993", "9223372036854775808", "99999999999999999999999999", "1.5", "1e3", `"2"`, "x", "[1]", "true", "NaN"}
 	inBody := []string{`{`, `[]`, `"x"`, `null`, `7`, `{"seq":}`, `{"body":"a\u0000"}`, `{"body":"\ud800"}`, `{"body":"\udc00x"}`, "{\"body\":\"\xff\"}", "{\"body\":\"\x00\"}",
-		`{"body":5,"seq":"x","members":{},"device":5,"install":5,"retention_ms":"x"}`, `{"body":null,"seq":null,"members":5,"retention_ms":{}}`, strings.Repeat("[", 10_000), `{"other":"\u0000"}`, `{"other":"\ud800"}`}
+		`{"body":5,"seq":"x","members":{},"device":5,"install":5,"retention_ms":"x","until":5}`, `{"body":null,"seq":null,"members":5,"retention_ms":{},"until":{}}`, strings.Repeat("[", 10_000), `{"other":"\u0000"}`, `{"other":"\ud800"}`}
 	type try struct{ bearer, method, target, body string }
 	var tries []try
 	for _, o := range operations {

@@ -18,10 +18,11 @@ import (
 // century is the longest setting, in milliseconds.
 const century = int64(store.LongestSetting / time.Millisecond)
 
-// RetentionMS is a retention in a request, where a field that is left out says something else than null.
+// RetentionMS is a retention, or another time that there may be none of, in a request, where a field that is left out says something else
+// than null.
 type RetentionMS struct {
 	Named bool   // the field is there
-	MS    *int64 // nil: for ever
+	MS    *int64 // nil: for ever, or never
 }
 
 // Schema implements huma.SchemaProvider.
@@ -45,7 +46,7 @@ func (r RetentionMS) MarshalJSON() ([]byte, error) { return json.Marshal(r.MS) }
 // IsZero leaves the field out where it was left out.
 func (r RetentionMS) IsZero() bool { return !r.Named }
 
-// duration is the retention; nil: for ever.
+// duration is the time; nil: there is none.
 func (r RetentionMS) duration() *time.Duration { return durationOf(r.MS) }
 
 // durationOf is ms as a duration. What is no setting, because no duration is so long, stays so: it is judged by its schema and by the store.
@@ -57,10 +58,21 @@ func durationOf(ms *int64) *time.Duration {
 	return &d
 }
 
+// millisecondsOf is d in milliseconds; nil: there is none.
+func millisecondsOf(d *time.Duration) *int64 {
+	if d == nil {
+		return nil
+	}
+	ms := d.Milliseconds()
+	return &ms
+}
+
 // SettingsPatch names the settings that are to change.
 type SettingsPatch struct {
 	RecallWindowMS *int64      `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" doc:"How long a message can be recalled, in milliseconds; 0: never. Left out: as it is."`
 	RetentionMS    RetentionMS `json:"retention_ms,omitzero" doc:"How long events are kept, in milliseconds; null: for ever. Left out: as it is."`
+	NotifyAfterMS  RetentionMS `json:"notify_after_ms,omitzero" doc:"After how long members who are not connected are notified of a message that they have not read, in milliseconds; null: never. Left out: as it is."`
+	Preview        *bool       `json:"preview,omitempty" doc:"Such a notification shows the beginning of the message. Left out: as it is."`
 }
 
 // Settings are those of a conversation as they are now.
@@ -68,6 +80,8 @@ type Settings struct {
 	Conv           string `json:"conv"`
 	RecallWindowMS int64  `json:"recall_window_ms" doc:"How long a message can be recalled, in milliseconds; 0: never."`
 	RetentionMS    *int64 `json:"retention_ms" doc:"How long events are kept, in milliseconds; null: for ever."`
+	NotifyAfterMS  *int64 `json:"notify_after_ms" doc:"After how long members who are not connected are notified of a message that they have not read, in milliseconds; null: never."`
+	Preview        bool   `json:"preview" doc:"Such a notification shows the beginning of the message."`
 }
 
 func (a *API) settings() {
@@ -77,7 +91,7 @@ func (a *API) settings() {
 	}
 	type changeOut struct{ Body Settings }
 	register(a, conversationOp(http.MethodPatch, conversationPath, "change-conversation", "Change the settings of a conversation",
-		"The answer shows them all, also when none is named. Recalls are judged by the window as it is then. What a shorter retention lets go does not come back.", tidings.NotFound),
+		"The answer shows them all, also when none is named. Recalls are judged by the window as it is then. What a shorter retention lets go does not come back. A wait before notifications counts for messages that are sent from then on.", tidings.NotFound),
 		[]string{store.ScopeConversations}, func(ctx context.Context, in *changeIn) (*changeOut, error) {
 			end, err := a.turns.take(ctx, in.Conv)
 			if err != nil {
@@ -85,15 +99,12 @@ func (a *API) settings() {
 			}
 			defer end()
 			now, err := a.store.ChangeSettings(ctx, in.Conv, store.SettingsChange{RecallWindow: durationOf(in.Body.RecallWindowMS),
-				Retention: in.Body.RetentionMS.duration(), Forever: in.Body.RetentionMS.Named && in.Body.RetentionMS.MS == nil})
+				Retention: in.Body.RetentionMS.duration(), Forever: in.Body.RetentionMS.Named && in.Body.RetentionMS.MS == nil,
+				NotifyAfter: in.Body.NotifyAfterMS.duration(), NeverNotify: in.Body.NotifyAfterMS.Named && in.Body.NotifyAfterMS.MS == nil, Preview: in.Body.Preview})
 			if err != nil {
 				return nil, err
 			}
-			out := &changeOut{Settings{Conv: in.Conv, RecallWindowMS: now.RecallWindow.Milliseconds()}}
-			if now.Retention != nil {
-				ms := now.Retention.Milliseconds()
-				out.Body.RetentionMS = &ms
-			}
-			return out, nil
+			return &changeOut{Settings{Conv: in.Conv, RecallWindowMS: now.RecallWindow.Milliseconds(), RetentionMS: millisecondsOf(now.Retention),
+				NotifyAfterMS: millisecondsOf(now.NotifyAfter), Preview: now.Preview}}, nil
 		})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/internal/store"
 	"github.com/tidings-project/tidings/internal/token"
 )
@@ -56,10 +57,17 @@ type Config struct {
 	TombstonesFor time.Duration `name:"tombstones-for" env:"TIDINGS_TOMBSTONES_FOR" default:"720h" help:"How long the key of a purged message is kept: so long a late repetition of it is refused, later it is a new message. Clients ask a person a day earlier. At least 48h; 0: for ever."`
 	OutsideDir    string        `name:"outside-dir" env:"TIDINGS_OUTSIDE_DIR" placeholder:"DIRECTORY" help:"Where a witness of the newest commit and the journal of what was taken back are kept, outside the database and its backups: a restore is noticed by the one and made good by the other."`
 
+	ChatNotifyAfter   time.Duration `name:"chat-notify-after" env:"TIDINGS_CHAT_NOTIFY_AFTER" default:"0s" help:"After how long members who are not connected are notified of a message that they have not read, unless the creation of the conversation says otherwise: it is copied at the creation. 0: never."`
+	ChatNotifyTitle   string        `name:"chat-notify-title" env:"TIDINGS_CHAT_NOTIFY_TITLE" default:"New message" help:"The title of such a notification."`
+	ChatNotifyTTL     time.Duration `name:"chat-notify-ttl" env:"TIDINGS_CHAT_NOTIFY_TTL" default:"24h" help:"When such a notification is worthless, counted from its creation or from the end of the user's quiet hours."`
+	ChatPreviewLength int           `name:"chat-preview-length" env:"TIDINGS_CHAT_PREVIEW_LENGTH" default:"140" help:"How many characters of the message it shows where the conversation's setting preview is on; at most 4096."`
+
 	PurgeAfter       time.Duration `name:"purge-after" env:"TIDINGS_PURGE_AFTER" default:"720h" help:"Age at which a settled notification loses its content, tasks and attempts; its key stays. One that had no task keeps its content as long as its key. 0: never."`
 	ForgetAfter      time.Duration `name:"forget-after" env:"TIDINGS_FORGET_AFTER" default:"8760h" help:"How long after that the key is kept. Later the same key makes a new notification. 0: for ever."`
 	ReceiptsFor      time.Duration `name:"receipts-for" env:"TIDINGS_RECEIPTS_FOR" default:"168h" help:"How long receipts are kept; one that matches no task by then never will. 0: for ever."`
 	HousekeepingEach time.Duration `name:"housekeeping-each" env:"TIDINGS_HOUSEKEEPING_EACH" default:"1m" help:"How often what is old enough is purged: notifications by workers, conversations by every process."`
+
+	ReportFile string `name:"report-file" env:"TIDINGS_REPORT_FILE" placeholder:"FILE" help:"The report.json that tidings-lab report wrote, for operators to read at /v1/operator/report. It is read anew for each request."`
 
 	LogLevel slog.Level `name:"log-level" env:"TIDINGS_LOG_LEVEL" default:"info" help:"debug, info, warn or error. Logs are JSON on the standard error; they hold neither bodies, addresses nor keys."`
 
@@ -119,11 +127,31 @@ func (c *Config) wrong() error {
 	if c.Retention < 0 || c.Retention > 0 && c.Retention < time.Millisecond {
 		return errors.New("retention must be 0 or at least a millisecond")
 	}
+	if c.ChatNotifyAfter > store.LongestSetting || c.ChatNotifyAfter < 0 || c.ChatNotifyAfter > 0 && c.ChatNotifyAfter < time.Millisecond {
+		return fmt.Errorf("chat-notify-after must be 0, or a millisecond to %d days", store.LongestSetting/(24*time.Hour))
+	}
+	if c.is(RoleWorker) {
+		if err := c.wrongNotice(); err != nil {
+			return err
+		}
+	}
 	if c.TombstonesFor != 0 && c.TombstonesFor < LeastTombstones {
 		return fmt.Errorf("tombstones-for must be 0 or at least %v: clients send a message again until a day before", LeastTombstones)
 	}
 	_, err := c.verifier(nil)
 	return err
+}
+
+// wrongNotice judges what a worker writes to members who have not read: a notification that would be refused is refused here.
+func (c *Config) wrongNotice() error {
+	try := tidings.Notification{User: "u", EventKey: "e", Title: c.ChatNotifyTitle, TTL: tidings.Seconds(c.ChatNotifyTTL)}
+	if err := try.Check(); err != nil {
+		return fmt.Errorf("chat-notify-title and chat-notify-ttl: %w", err)
+	}
+	if c.ChatNotifyTTL < time.Second || c.ChatPreviewLength < 1 || c.ChatPreviewLength > 4096 {
+		return errors.New("chat-notify-ttl must be at least a second, chat-preview-length 1 to 4096")
+	}
+	return nil
 }
 
 // LeastTombstones is the shortest time for which the key of a purged message can be kept.

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/tidings-project/tidings/console"
 	"github.com/tidings-project/tidings/dispatch"
 	"github.com/tidings-project/tidings/internal/api"
 	"github.com/tidings-project/tidings/internal/bus"
@@ -43,6 +44,7 @@ type Server struct {
 	telling *bus.Bus         // of the API, to tell gateways, its own process's too; nil without the role
 
 	worker        *dispatch.Worker // nil without the role
+	unread        *unread          // nil without that role
 	closeChannels func()
 
 	main, metrics net.Listener // metrics is nil when it has no address of its own
@@ -107,10 +109,12 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 	s.closeChannels = closeChannels
 	if cfg.is(RoleWorker) {
 		s.worker, err = dispatch.New(dispatch.Config{Pool: s.store.Pool(), Channels: lanes(cfg.Channels, transports), PollInterval: cfg.Poll,
-			BackoffBase: cfg.Backoff, BackoffCap: cfg.MaxDelay, Drain: cfg.Drain, Logger: log, Registerer: registry})
+			BackoffBase: cfg.Backoff, BackoffCap: cfg.MaxDelay, PreviewLength: cfg.ChatPreviewLength, Drain: cfg.Drain, Logger: log, Registerer: registry})
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err) // it only judges its Config
 		}
+		s.unread = newUnread(s.store, store.UnreadNotice{Title: cfg.ChatNotifyTitle, TTL: cfg.ChatNotifyTTL}, s.wakes.wake, log)
+		registry.MustRegister(s.unread)
 	}
 	if err := s.warn(ctx); err != nil {
 		return nil, err
@@ -123,11 +127,14 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 	mux := http.NewServeMux()
 	if cfg.is(RoleAPI) {
 		s.telling = bus.New(bus.Config{Conn: s.store.Pool().Config().ConnConfig, Sender: processID("api"), Log: log})
-		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, ReadMoved: s.readMoved, Retention: cfg.Retention, Logger: log, Registerer: registry})
+		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, ReadMoved: s.readMoved, Retention: cfg.Retention, NotifyAfter: cfg.ChatNotifyAfter, Version: Version(), ReportFile: cfg.ReportFile, Logger: log, Registerer: registry})
 		if err != nil {
 			return nil, err
 		}
 		mux.Handle("/v1/", served)
+		operators := console.New(served, log)
+		mux.Handle("/console", operators)
+		mux.Handle("/console/", operators)
 	}
 	if cfg.is(RoleGateway) {
 		if s.gateway, err = s.newGateway(registry); err != nil {
@@ -227,6 +234,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if s.worker != nil {
 		helpers.Go(func() { s.housekeep(working) })
+		helpers.Go(func() { s.unread.run(working) })
 		calling.Go(func() {
 			s.markFirst(working)
 			undone = s.worker.Run(working)

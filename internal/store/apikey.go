@@ -21,7 +21,8 @@ const (
 	ScopeNotify  = "notify"   // submit, read and cancel notifications
 	ScopePrefs   = "prefs"    // read and write preferences and opt-outs
 	ScopeReview  = "review"   // read and settle parked tasks
-	ScopeOperate = "operate"  // channels: health, pause, resume
+	ScopeOperate = "operate"  // see what is going on, without content; pause and resume channels
+	ScopeBodies  = "bodies"   // with operate: read the content of conversations, which is logged
 	ScopeMetrics = "metrics"  // read metrics
 	ScopeActUser = "act:user" // act in the name of a user
 
@@ -29,7 +30,7 @@ const (
 )
 
 // Scopes lists every scope.
-var Scopes = []string{ScopeNotify, ScopePrefs, ScopeReview, ScopeOperate, ScopeMetrics, ScopeActUser, ScopeConversations}
+var Scopes = []string{ScopeNotify, ScopePrefs, ScopeReview, ScopeOperate, ScopeBodies, ScopeMetrics, ScopeActUser, ScopeConversations}
 
 // keyPrefix makes a key recognisable, for people and for those who look for secrets in the wrong places.
 const keyPrefix = "tdk_"

@@ -53,6 +53,10 @@ type Claimed struct {
 	Data                                           json.RawMessage
 	CreatedAt, ExpiresAt, FirstCallAt              time.Time
 	RequestHash                                    []byte
+
+	// The message whose text is the body, of a notification with a preview; otherwise empty.
+	AboutConv string
+	AboutSeq  int64
 }
 
 const (
@@ -89,7 +93,7 @@ const (
 	// The steps inside one another are subqueries with OFFSET 0: each is computed once for a row, and unlike a CTE none
 	// keeps a copy of the content.
 	judge = `judged AS MATERIALIZED (
-		SELECT r.id, r.bucket, r.notification_id, r.user_id, r.event_key, r.slot, r.priority, r.title, r.body, r.data, r.category, r.created_at, r.expires_at,
+		SELECT r.id, r.bucket, r.notification_id, r.user_id, r.event_key, r.slot, r.priority, r.title, r.body, r.data, r.category, r.created_at, r.expires_at, r.preview_conv, r.preview_seq,
 			r.attempt_token, r.force_send, r.in_doubt, r.doubted, r.first_call_at, r.to_address, r.to_version, r.renderer, r.request_hash,
 			r.key_holds, r.fallback, r.stop, r.action, r.now_at, r.until, coalesce(r.next_attempt_at, r.lease_until) AS due,
 			CASE WHEN r.action <> 'NONE' THEN 'SENDING' WHEN r.in_doubt THEN 'UNKNOWN'
@@ -102,6 +106,7 @@ const (
 		  FROM (SELECT f.*, CASE WHEN f.stop IS NOT NULL OR f.budget_left = 0 THEN 'NONE'
 			WHEN NOT f.in_doubt OR f.force_send THEN 'SEND' ELSE f.fallback END AS action
 		  FROM (SELECT d.*, n.event_key, n.title, n.body, n.data, n.category, n.created_at, n.expires_at,
+			CASE WHEN n.preview THEN n.about_conv END AS preview_conv, CASE WHEN n.preview THEN n.about_seq END AS preview_seq,
 			d.state <> 'PENDING' AS in_doubt,
 			coalesce(d.address, p.address) AS to_address, coalesce(d.address_version, p.version) AS to_version,
 			CASE WHEN n.cancelled_at IS NOT NULL THEN 'CANCELLED'
@@ -150,7 +155,8 @@ const (
 		coalesce(j.stop, '') AS stop, j.n, j.first_call, j.in_doubt AND j.key_holds AND NOT j.force_send AS keyed, j.priority,
 		j.due, j.user_id, j.event_key, coalesce(j.to_address, '') AS address, coalesce(j.title, '') AS title,
 		coalesce(j.body, '') AS body, coalesce(j.category, '') AS category, coalesce(j.to_version, 0) AS address_version, j.slot,
-		j.data, j.created_at, j.expires_at, coalesce(j.first_call_at, j.now_at) AS first_call_at, j.request_hash, j.now_at, j.attempt_token IS NOT NULL AS lost
+		j.data, j.created_at, j.expires_at, coalesce(j.first_call_at, j.now_at) AS first_call_at, j.request_hash, j.now_at, j.attempt_token IS NOT NULL AS lost,
+		coalesce(j.preview_conv, '') AS preview_conv, coalesce(j.preview_seq, 0) AS preview_seq
 	  FROM judged j`
 )
 
@@ -228,7 +234,7 @@ func scanClaimed(row pgx.CollectableRow) (c Claimed, err error) {
 	err = row.Scan((*[16]byte)(&c.ID), (*[16]byte)(&c.Note), &token, (*string)(&c.State), (*string)(&c.Held.Action), &c.Held.InDoubt, &c.Held.Forced,
 		&c.Held.Budget, (*string)(&c.Held.Fallback), &c.Held.Conclusive, (*string)(&c.Stop), &c.N, &c.FirstCall, &c.Keyed, (*int16)(&c.Priority), &c.Due,
 		&c.User, &c.EventKey, &c.Address, &c.Title, &c.Body, &c.Category, &c.AddressVersion, &c.Slot, (*[]byte)(&c.Data), &c.CreatedAt, &c.ExpiresAt,
-		&c.FirstCallAt, &c.RequestHash, &c.At, &c.Lost)
+		&c.FirstCallAt, &c.RequestHash, &c.At, &c.Lost, &c.AboutConv, &c.AboutSeq)
 	if token != nil {
 		c.Token = *token
 	}

@@ -20,10 +20,12 @@ type Conversation struct {
 	Conv         string
 	RecallWindow time.Duration  // how long a message can be recalled, in whole milliseconds; 0: never
 	Retention    *time.Duration // how long events are kept, in whole milliseconds; nil: for ever
+	NotifyAfter  *time.Duration // after how long a member is notified of an unread message, in whole milliseconds; nil: never
+	Preview      bool           // the notification shows the message's text
 	Members      []string       // the first members, each once: their joins are the events 1, 2, 3 … in this order
 
 	// Whether a setting is a default that nobody has asked for: then one with another setting was created alike.
-	AnyWindow, AnyRetention bool
+	AnyWindow, AnyRetention, AnyNotifyAfter, AnyPreview bool
 }
 
 // Membership is where a user joined or left.
@@ -37,8 +39,9 @@ type Membership struct {
 // time, by which conversationSQL knows the first members again.
 const createConversationSQL = `WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now_at
 	), made AS (
-		INSERT INTO tidings.conversation (conv_id, next_seq, epoch, recall_window_ms, retention_ms, created_at)
-		SELECT @conv::text, cardinality(@members::text[]) + 1, l.generation, @recall_window_ms::bigint, @retention_ms::bigint, k.now_at
+		INSERT INTO tidings.conversation (conv_id, next_seq, epoch, recall_window_ms, retention_ms, notify_after_ms, preview, created_at)
+		SELECT @conv::text, cardinality(@members::text[]) + 1, l.generation, @recall_window_ms::bigint, @retention_ms::bigint, @notify_after_ms::bigint,
+			@preview::boolean, k.now_at
 		  FROM tidings.lineage l CROSS JOIN clock k WHERE l.node = @node AND tidings.on_log(@log::oid)
 		ON CONFLICT (conv_id) DO NOTHING RETURNING conv_id, created_at
 	), joined AS MATERIALIZED (
@@ -54,7 +57,7 @@ const createConversationSQL = `WITH clock AS MATERIALIZED (SELECT statement_time
 
 // conversationSQL reads what a conversation was created with, by primary keys. A purge leaves of the first members what a join at
 // that place tells. The lock waits for nobody, but makes the commit of this answer wait for a synchronous standby.
-const conversationSQL = `SELECT c.recall_window_ms, c.retention_ms,
+const conversationSQL = `SELECT c.recall_window_ms, c.retention_ms, c.notify_after_ms, c.preview,
 		ARRAY(SELECT m.user_id FROM tidings.member m WHERE m.conv_id = c.conv_id AND m.conv_id = @conv
 			AND m.join_seq <= CASE WHEN c.min_seq > 1 THEN @members::bigint
 				ELSE (SELECT count(*) FROM tidings.event e WHERE e.conv_id = @conv AND e.seq <= @members + 1 AND e.kind = 'join' AND e.created_at = c.created_at) END
@@ -67,8 +70,9 @@ func (s *Store) CreateConversation(ctx context.Context, c Conversation) (created
 	if err := checkConversation(&c); err != nil {
 		return false, err
 	}
-	retention := inMilliseconds(c.Retention)
-	args := pgx.NamedArgs{"conv": c.Conv, "members": c.Members, "recall_window_ms": c.RecallWindow.Milliseconds(), "retention_ms": retention, "node": node}
+	retention, after := inMilliseconds(c.Retention), inMilliseconds(c.NotifyAfter)
+	args := pgx.NamedArgs{"conv": c.Conv, "members": c.Members, "recall_window_ms": c.RecallWindow.Milliseconds(), "retention_ms": retention,
+		"notify_after_ms": after, "preview": c.Preview, "node": node}
 	err = s.transact(ctx, "create a conversation", func(ctx context.Context, tx pgx.Tx) error {
 		var epoch int64
 		var at time.Time
@@ -86,15 +90,17 @@ func (s *Store) CreateConversation(ctx context.Context, c Conversation) (created
 			return tidings.Errorf(tidings.Unavailable, "create a conversation: the database's lineage is not recorded yet, so that there is no epoch")
 		}
 		var (
-			window  int64
-			keep    *int64
-			members []string
+			window       int64
+			keep, notify *int64
+			preview      bool
+			members      []string
 		)
-		if err := tx.QueryRow(ctx, conversationSQL, pgx.NamedArgs{"conv": c.Conv, "members": len(c.Members)}).Scan(&window, &keep, &members); err != nil {
+		if err := tx.QueryRow(ctx, conversationSQL, pgx.NamedArgs{"conv": c.Conv, "members": len(c.Members)}).Scan(&window, &keep, &notify, &preview, &members); err != nil {
 			return err
 		}
 		asked := slices.Sorted(slices.Values(c.Members))
-		if !c.AnyWindow && window != c.RecallWindow.Milliseconds() || !c.AnyRetention && !equal(keep, retention) || !slices.Equal(members, asked) {
+		if !c.AnyWindow && window != c.RecallWindow.Milliseconds() || !c.AnyRetention && !equal(keep, retention) ||
+			!c.AnyNotifyAfter && !equal(notify, after) || !c.AnyPreview && preview != c.Preview || !slices.Equal(members, asked) {
 			return tidings.Errorf(tidings.Conflict, "create a conversation: there is one with other settings or other first members")
 		}
 		return nil
@@ -121,7 +127,7 @@ func checkConversation(c *Conversation) error {
 		}
 		seen[m] = true
 	}
-	if err := checkSettings(&c.RecallWindow, c.Retention); err != nil {
+	if err := checkSettings(&c.RecallWindow, c.Retention, c.NotifyAfter); err != nil {
 		return err
 	}
 	return nil
@@ -159,7 +165,7 @@ func (s *Store) Join(ctx context.Context, conv, user, actor string) (Membership,
 }
 
 // leaveSQL appends a leave and closes the open interval with it, if there is one: by primary keys and member_open. It leaves word for the
-// user's notifications and in the journal.
+// user's notifications and in the journal, and ends the user's mute.
 const leaveSQL = `WITH head AS MATERIALIZED (
 		SELECT c.conv_id, c.epoch, c.next_seq, clock_timestamp() AS now_at,
 			(SELECT m.join_seq FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user AND m.leave_seq IS NULL) AS joined,
@@ -175,6 +181,8 @@ const leaveSQL = `WITH head AS MATERIALIZED (
 		INSERT INTO tidings.posted (conv_id, seq) SELECT h.conv_id, h.next_seq FROM head h WHERE h.joined IS NOT NULL
 	), gone AS (
 		INSERT INTO tidings.gone (conv_id, why, user_id, seq, at) SELECT h.conv_id, 'leave', @user, h.next_seq, h.now_at FROM head h WHERE h.joined IS NOT NULL
+	), mute AS (
+		DELETE FROM tidings.mute u USING head h WHERE u.conv_id = @conv AND u.conv_id = h.conv_id AND u.user_id = @user
 	), taken_back AS (
 		INSERT INTO tidings.taken_back (conv_id, what, user_id, epoch, at) SELECT h.conv_id, 'leave', @user, h.epoch, h.now_at FROM head h WHERE h.joined IS NOT NULL
 	), advanced AS (

@@ -45,13 +45,13 @@ func (a *Recalled) Refusal() error {
 const wasMemberSQL = `SELECT EXISTS (SELECT FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user)`
 
 // recallSQL judges a recall under the conversation's lock and carries it out: the recall is a new event (R2), and the message has no
-// content any more (R6). The journal, the intent to mark notifications and the news for gateways are written with it. Everything is found
+// content any more (R6). The journal, the intent to mark notifications, the look at who has not read and the news for gateways are written with it. Everything is found
 // by primary keys, event_cmid and member_open. That the user was ever a member is known (wasMemberSQL). The key comes before all else, so that an answer that was lost can be had again however
 // late; the epoch before any number.
 //
 // A purged key may have been that of this very recall if its target could have been purged by then, too.
 const recallSQL = `WITH looked AS MATERIALIZED (
-		SELECT c.conv_id, c.epoch, c.next_seq, c.min_seq, c.recall_window_ms, clock_timestamp() AS now_at,
+		SELECT c.conv_id, c.epoch, c.next_seq, c.min_seq, c.recall_window_ms, c.notify_after_ms, clock_timestamp() AS now_at,
 			o.seq AS known, o.kind AS known_kind, o.target_seq AS known_target, o.created_at AS known_at, b.seq AS purged,
 			e.kind, e.mid, e.sender_user, e.cmid, e.recalled_by, e.created_at,
 			EXISTS (SELECT FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user AND m.leave_seq IS NULL) AS is_member
@@ -86,6 +86,8 @@ const recallSQL = `WITH looked AS MATERIALIZED (
 		UPDATE tidings.conversation c SET next_seq = r.next_seq + 1 FROM recalled r WHERE c.conv_id = @conv AND c.conv_id = r.conv_id
 	), gone AS (
 		INSERT INTO tidings.gone (conv_id, why, user_id, seq, at) SELECT r.conv_id, 'recall', '', @target, r.now_at FROM recalled r
+	), due AS (
+		INSERT INTO tidings.unread_due (conv_id, seq, due_at) SELECT r.conv_id, r.next_seq, r.now_at FROM recalled r WHERE r.notify_after_ms IS NOT NULL
 	), taken_back AS (
 		INSERT INTO tidings.taken_back (conv_id, what, mid, user_id, cmid, epoch, at)
 		SELECT r.conv_id, 'recall', r.mid, r.sender_user, r.cmid, r.epoch, r.now_at FROM recalled r

@@ -47,13 +47,14 @@ const knownUserSQL = `SELECT EXISTS (SELECT m.conv_id FROM tidings.member m WHER
 	OR EXISTS (SELECT FROM tidings.channel_pref p WHERE p.user_id = @user AND p.bucket = @bucket)
 	OR EXISTS (SELECT FROM tidings.notification n WHERE n.user_id = @user AND n.bucket = @bucket)
 	OR EXISTS (SELECT FROM tidings.device d WHERE d.user_id = @user AND d.bucket = @bucket)
-	OR EXISTS (SELECT FROM tidings.optout o WHERE o.user_id = @user AND o.bucket = @bucket)`
+	OR EXISTS (SELECT FROM tidings.optout o WHERE o.user_id = @user AND o.bucket = @bucket)
+	OR EXISTS (SELECT FROM tidings.quiet q WHERE q.user_id = @user AND q.bucket = @bucket)`
 
 // eraseNotedSQL tells the journal of an erasure.
 const eraseNotedSQL = `INSERT INTO tidings.taken_back (conv_id, what, user_id, cutoff_at, epoch) VALUES ('', 'erase', @user, @cutoff::timestamptz, @epoch)`
 
 // EraseUser erases what user has written so far and where user is reached, on the order of actor: each message is recalled, whatever the
-// conversation's window; the preferences with their addresses are deleted; the user's notifications lose their content and the addresses
+// conversation's window; the preferences with their addresses, the quiet hours and the mutes are deleted; the user's notifications lose their content and the addresses
 // of their tasks, and are cancelled. So what was not sent will not be, and what may have been sent waits for a person, with its journal.
 //
 // It goes in steps, each a transaction of its own; after an error, run it again for the rest. A transaction that was open meanwhile may
@@ -136,6 +137,9 @@ func (s *Store) erase(ctx context.Context, e erasure, report *EraseReport) error
 		return err
 	}
 	report.Preferences += prefs
+	if err := s.eraseWishes(ctx, e); err != nil {
+		return err
+	}
 	if err := s.eraseNotifications(ctx, e, report); err != nil {
 		return err
 	}
@@ -149,6 +153,34 @@ func (s *Store) erase(ctx context.Context, e erasure, report *EraseReport) error
 // erasePrefsSQL deletes the preferences of a user by the primary key's first columns.
 const erasePrefsSQL = `DELETE FROM tidings.channel_pref p
 	WHERE p.user_id = @user AND p.bucket = @bucket AND (@until::timestamptz IS NULL OR p.updated_at <= @until::timestamptz)`
+
+// eraseQuietSQL deletes the quiet hours of a user by primary key.
+const eraseQuietSQL = `DELETE FROM tidings.quiet q
+	WHERE q.user_id = @user AND q.bucket = @bucket AND (@until::timestamptz IS NULL OR q.at <= @until::timestamptz)`
+
+// eraseMutesSQL deletes the mutes of a user in some conversations by primary key.
+const eraseMutesSQL = `DELETE FROM tidings.mute u
+	WHERE u.conv_id = ANY (@convs::text[]) AND u.user_id = @user AND (@until::timestamptz IS NULL OR u.at <= @until::timestamptz)`
+
+// eraseWishes deletes when and of what a user did not want to be notified.
+func (s *Store) eraseWishes(ctx context.Context, e erasure) error {
+	if _, err := s.delete(ctx, "delete the quiet hours of a user", eraseQuietSQL, pgx.NamedArgs{"user": e.user, "bucket": tidings.Bucket(e.user), "until": e.until}); err != nil {
+		return err
+	}
+	for after := ""; ; {
+		convs, err := rowsByKey(ctx, s, listSQL, pgx.NamedArgs{"user": e.user, "after": after, "limit": eraseBatch}, pgx.RowTo[string])
+		if err != nil {
+			return unchanged("look for the conversations of a user", err)
+		}
+		if _, err := s.delete(ctx, "delete the mutes of a user", eraseMutesSQL, pgx.NamedArgs{"convs": convs, "user": e.user, "until": e.until}); err != nil {
+			return err
+		}
+		if len(convs) < eraseBatch {
+			return nil
+		}
+		after = convs[len(convs)-1]
+	}
+}
 
 // sentInSQL finds conversations that have messages of a user, through member_user and event_cmid.
 const sentInSQL = `SELECT DISTINCT m.conv_id FROM tidings.member m

@@ -25,7 +25,7 @@ type message struct {
 // whoever the sender is and however old they are. The recall has no cmid: nobody can repeat it. Beside what it is given it reads the
 // conversation alone, by its primary key. It returns the seq of the first recall.
 const recallManySQL = `WITH head AS MATERIALIZED (
-		SELECT c.conv_id, c.epoch, c.next_seq, clock_timestamp() AS now_at FROM tidings.conversation c WHERE c.conv_id = @conv
+		SELECT c.conv_id, c.epoch, c.next_seq, c.notify_after_ms, clock_timestamp() AS now_at FROM tidings.conversation c WHERE c.conv_id = @conv
 	), recalled AS MATERIALIZED (
 		SELECT h.conv_id, m.seq, m.mid, m.sender_user, m.cmid, h.epoch, h.now_at, h.next_seq - 1 + m.ord AS recall_seq
 		  FROM head h CROSS JOIN unnest(@seqs::bigint[], @mids::uuid[], @senders::text[], @cmids::text[]) WITH ORDINALITY m (seq, mid, sender_user, cmid, ord)
@@ -36,6 +36,8 @@ const recallManySQL = `WITH head AS MATERIALIZED (
 		UPDATE tidings.conversation c SET next_seq = c.next_seq + cardinality(@seqs::bigint[]) WHERE c.conv_id = @conv
 	), gone AS (
 		INSERT INTO tidings.gone (conv_id, why, user_id, seq, at) SELECT r.conv_id, 'recall', '', r.seq, r.now_at FROM recalled r
+	), due AS (
+		INSERT INTO tidings.unread_due (conv_id, seq, due_at) SELECT h.conv_id, h.next_seq, h.now_at FROM head h WHERE h.notify_after_ms IS NOT NULL
 	), taken_back AS (
 		INSERT INTO tidings.taken_back (conv_id, what, mid, user_id, cmid, epoch, at)
 		SELECT r.conv_id, 'recall', r.mid, r.sender_user, r.cmid, r.epoch, r.now_at FROM recalled r WHERE @journal::boolean

@@ -146,6 +146,8 @@ const replayLeaveSQL = `WITH head AS MATERIALIZED (
 		INSERT INTO tidings.posted (conv_id, seq) SELECT h.conv_id, h.next_seq FROM head h
 	), gone AS (
 		INSERT INTO tidings.gone (conv_id, why, user_id, seq, at) SELECT h.conv_id, 'leave', @user, h.next_seq, h.now_at FROM head h
+	), mute AS (
+		DELETE FROM tidings.mute u USING head h WHERE u.conv_id = @conv AND u.conv_id = h.conv_id AND u.user_id = @user
 	), advanced AS (
 		UPDATE tidings.conversation c SET next_seq = h.next_seq + 1 FROM head h WHERE c.conv_id = @conv AND c.conv_id = h.conv_id
 	)

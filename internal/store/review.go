@@ -51,7 +51,7 @@ const reviewsSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, '
 // ListReviews returns a page of the tasks that wait for a person, oldest doubt first, and the cursor of the next page, empty
 // when there is none. A task that is settled or parked meanwhile leaves or joins the list at its place.
 func (s *Store) ListReviews(ctx context.Context, f ReviewFilter) (items []ReviewItem, next string, err error) {
-	doubtAt, id, err := parseReviewCursor(f.After)
+	doubtAt, id, err := parsePlace(f.After)
 	if err != nil {
 		return nil, "", err
 	}
@@ -74,17 +74,18 @@ func (s *Store) ListReviews(ctx context.Context, f ReviewFilter) (items []Review
 	}
 	if len(items) > limit {
 		items = items[:limit]
-		next = reviewCursor(items[limit-1])
+		next = placeCursor(*items[limit-1].DoubtAt, items[limit-1].ID)
 	}
 	return items, next, nil
 }
 
-// reviewCursor is a place in task_review: opaque to callers, so that its meaning can change.
-func reviewCursor(last ReviewItem) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", last.DoubtAt.UnixMicro(), last.ID.Key()))
+// placeCursor is a place in a list of tasks that is ordered by a time and the id: opaque to callers, so that its meaning can change.
+func placeCursor(at time.Time, id tidings.UUID) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", at.UnixMicro(), id.Key()))
 }
 
-func parseReviewCursor(cursor string) (doubtAt time.Time, id tidings.UUID, err error) {
+// parsePlace reads a placeCursor; of an empty one the time is zero.
+func parsePlace(cursor string) (doubtAt time.Time, id tidings.UUID, err error) {
 	if cursor == "" {
 		return time.Time{}, id, nil
 	}

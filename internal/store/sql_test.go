@@ -232,15 +232,15 @@ func TestStatementsKeepTheRules(t *testing.T) {
 
 var (
 	tableRef  = regexp.MustCompile(`(?:FROM|JOIN|UPDATE|USING|INTO)\s+tidings\.(\w+)(?:\s+(?:AS\s+)?([a-z_]\w*))?(\s*\([^)]*\))?`)
-	bareTable = regexp.MustCompile(`(?:FROM|JOIN|UPDATE|USING|INTO)\s+(?:notification|task|attempt|channel_pref|optout|receipt|conversation|event|member|delivered|read|tombstone|posted|gone|taken_back|device|route|gateway|token_floor)\s+(?:AS\s+)?\w+\s`)
+	bareTable = regexp.MustCompile(`(?:FROM|JOIN|UPDATE|USING|INTO)\s+(?:notification|task|attempt|channel_pref|optout|receipt|conversation|event|member|delivered|read|tombstone|posted|gone|taken_back|unread_due|mute|quiet|device|route|gateway|token_floor)\s+(?:AS\s+)?\w+\s`)
 	function  = regexp.MustCompile(`\b([a-z_][a-z_0-9]*)\s*\(`)
 	clock     = regexp.MustCompile(`(?i)\b(now|\w+_timestamp)\s*\(|\bcurrent_timestamp\b|\blocaltimestamp\b`)
 	// distributed are the tables of both families with the key column by which they are distributed.
 	distributed = map[string]string{
 		"notification": "bucket", "task": "bucket", "attempt": "bucket", "channel_pref": "bucket", "optout": "bucket",
-		"device": "bucket", "route": "bucket", "token_floor": "bucket",
+		"device": "bucket", "route": "bucket", "token_floor": "bucket", "quiet": "bucket",
 		"conversation": "conv_id", "event": "conv_id", "member": "conv_id", "delivered": "conv_id", "read": "conv_id",
-		"tombstone": "conv_id", "posted": "conv_id", "gone": "conv_id", "taken_back": "conv_id",
+		"tombstone": "conv_id", "posted": "conv_id", "gone": "conv_id", "taken_back": "conv_id", "unread_due": "conv_id", "mute": "conv_id",
 	}
 )
 
