@@ -33,15 +33,17 @@ var house = map[string][]string{
 	"client":              {"", "internal/wire"},
 	"dispatch":            {"", "channel", "outbox", "internal/bus", "internal/store"},
 	"internal/api":        {"", "channel", "outbox", "internal/store", "internal/token", "internal/wire"},
-	"internal/server": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "schema", "dispatch", "internal/api",
+	"console":             {},
+	"internal/server": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "console", "outbox", "schema", "dispatch", "internal/api",
 		"internal/bus", "internal/gateway", "internal/outside", "internal/store", "internal/token", "internal/wire"},
-	"cmd": {"*"},
-	"lab": {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "dispatch", "client", "lab", "internal/localpg"},
+	"cmd":      {"*"},
+	"examples": {"", "channel/webhook", "client", "outbox"},
+	"lab":      {"", "channel", "channel/channeltest", "channel/smtp", "channel/webhook", "outbox", "dispatch", "client", "lab", "internal/localpg"},
 }
 
 // databasePackages are the only ones that may use pgx. dispatch and the wiring take the application's pool and hand it on.
 var databasePackages = []string{"internal/store", "outbox", "internal/bus", "schema", "internal/localpg", "dispatch", "internal/server",
-	"cmd", "lab", "internal/api"}
+	"cmd", "examples", "lab", "internal/api"}
 
 // onlyPool are those of them that may name a pool or a connection's configuration but hold no SQL.
 var onlyPool = []string{"dispatch", "internal/server", "internal/api"}
