@@ -15,9 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/tidings-project/tidings/client"
 	"github.com/tidings-project/tidings/internal/localpg"
 )
@@ -116,40 +113,9 @@ func ran(ctx context.Context, name string, run func(*env) error) error {
 
 // exchange puts a restored database in the place of the present one, under the eyes of the server.
 func (st *chatStage) exchange(ctx context.Context, backup string) error {
-	const lost, copied = "lost", "copied"
-	admin, err := pgx.Connect(ctx, st.box.Postgres.URL("template1"))
-	if err != nil {
-		return fmt.Errorf("exchange the database: %w", err)
-	}
-	defer admin.Close(context.WithoutCancel(ctx))
-	if _, err := admin.Exec(ctx, "CREATE DATABASE "+copied+" TEMPLATE template0"); err != nil {
-		return fmt.Errorf("exchange the database: %w", err)
-	}
-	if err := ran(ctx, "restore", func(e *env) error {
-		return (&restoreCmd{database: database{URL: st.box.Postgres.URL(copied)}, From: backup}).Run(e)
-	}); err != nil {
-		return err
-	}
-	for _, sql := range []string{
-		"ALTER DATABASE postgres WITH ALLOW_CONNECTIONS false",
-		"ALTER DATABASE postgres RENAME TO " + lost,
-		"ALTER DATABASE " + copied + " RENAME TO postgres",
-	} {
-		for {
-			_, err := admin.Exec(ctx, sql)
-			var busy *pgconn.PgError
-			if !errors.As(err, &busy) || busy.Code != "55006" { // object_in_use: somebody is connected
-				if err != nil {
-					return fmt.Errorf("exchange the database: %w", err)
-				}
-				break
-			}
-			if _, err := admin.Exec(ctx, `SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE datname IN ('postgres', $1)`, copied); err != nil {
-				return fmt.Errorf("exchange the database: %w", err)
-			}
-		}
-	}
-	return nil
+	return st.box.Exchange(ctx, func(url string) error {
+		return ran(ctx, "restore", func(e *env) error { return (&restoreCmd{database: database{URL: url}, From: backup}).Run(e) })
+	})
 }
 
 // refusing waits until the server says that it serves nobody before a recovery.

@@ -1,3 +1,5 @@
+// Tests of dev and demo as processes: what they print, keep and leave behind.
+
 package main
 
 import (
@@ -75,6 +77,9 @@ func TestDevKilled(t *testing.T) {
 	p := start(t, dir, "dev", "--port", "0", "--smtp-port", "0", "--receiver-port", "0", "--doubles-port", "0")
 	p.says("Ctrl-C")
 	postgres := postmaster(t, dir)
+	if all := p.marked(); len(all) != 4 {
+		t.Fatalf("there are the processes %v, not this one, an API and two gateways", all)
+	}
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -37,7 +36,7 @@ Exit codes: 0 done; 1 the answer is no (refused, a promise is violated, the demo
 
 type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the API, the worker and the gateway of conversations, each or all of them (--roles)."`
-	Dev     devCmd     `cmd:"" help:"Run everything on this machine to try it out: PostgreSQL, API, worker, gateway, a mail server, a webhook receiver and scripted providers. Prints commands for notifications and for chat."`
+	Dev     devCmd     `cmd:"" help:"Run everything on this machine to try it out: a demo page with switches for trouble, the operator's console, PostgreSQL, API, worker, two gateways, a mail server, a webhook receiver and scripted providers. Prints what to open and to type."`
 	Demo    demoCmd    `cmd:"" help:"Play what happens when a provider's answer is lost, a worker is killed, people chat over a bad network, and more; prints what the tables say."`
 	Config  configCmd  `cmd:"" help:"Print every setting as Markdown."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this release's schema."`
@@ -153,21 +152,5 @@ func (versionCmd) Run(e *env) error {
 	return nil
 }
 
-const unreleased = "unreleased"
-
-// version is what the toolchain stamped into the binary: the module's version, or the commit that it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return unreleased
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return unreleased
-}
+// version is the program's.
+func version() string { return server.Version() }
