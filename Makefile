@@ -3,7 +3,7 @@
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 COUNT ?= 1
 
-.PHONY: help build check format vet test race lab lab-repeat ts generate bench demo dev clean
+.PHONY: help build check format vet test race lab lab-repeat ts tutorial generate bench demo dev clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ lab-repeat: ## the checks 20 times each
 
 ts: ## the TypeScript client: types, tests with a real server and a real browser (needs Node 20.10 and Chromium)
 	cd clients/ts && npm ci --no-audit --no-fund && npm run check && npm test
+
+tutorial: ## follow docs/tutorial.md by its own text, in a copy of this tree and a real browser (needs Node 20.10, Chromium and the free port 9000)
+	cd clients/ts && npm ci --no-audit --no-fund && npm run tutorial
 
 generate: ## write the generated documents anew
 	go test . -run TestStatesDocument -update

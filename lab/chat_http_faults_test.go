@@ -32,7 +32,9 @@ func (h *httpScene) credentials() {
 		h.refused(x, "with a token that is none", "UNAUTHENTICATED", with(x, "a.b.c"))
 		h.refused(x, "with an unknown key", "UNAUTHENTICATED", with(x, "tdk_"+strings.Repeat("0", 40)))
 		h.refused(x, "with an expired token", "UNAUTHENTICATED", with(x, token("ana", func(c map[string]any) { c["exp"] = 1_000_000_000 })))
-		h.refused(x, "without the scope", "FORBIDDEN", with(x, bare))
+		if x.op != "get-operator-key" { // which every key may
+			h.refused(x, "without the scope", "FORBIDDEN", with(x, bare))
+		}
 		if x.as == "key" {
 			h.refused(x, "by a user whose business it is not", "FORBIDDEN", with(x, token("eve")))
 		} else {
@@ -110,10 +112,24 @@ func (h *httpScene) input(parked string) {
 		{"put-pref", "", "", `{"address":""}`, "INVALID_ARGUMENT"},
 		{"put-pref", "", "/v1/users/ana/channels/push", `{"address":"elsewhere","version":99}`, "CONFLICT"},
 		{"delete-pref", "", "/v1/users/ana/channels/none", "", "NOT_FOUND"},
+		{"mute-conversation", "", "", `{"until":"tomorrow"}`, "INVALID_ARGUMENT"},
+		{"mute-conversation", "cid", "", "", "NOT_MEMBER"},
+		{"unmute-conversation", "cid", "", "", "NOT_MEMBER"},
 		{"put-optout", "", "/v1/users/ana/optouts/a%20b", "", "INVALID_ARGUMENT"},
 		{"delete-optout", "", "/v1/users/ana/optouts/none", "", "NOT_FOUND"},
+		{"put-quiet", "", "", `{"zone":"nowhere","from":"22:00","to":"07:00"}`, "INVALID_ARGUMENT"},
+		{"put-quiet", "", "", `{"zone":"UTC","from":"22:00","to":"22:00"}`, "INVALID_ARGUMENT"},
+		{"get-quiet", "", "/v1/users/ben/quiet", "", "NOT_FOUND"},
+		{"delete-quiet", "", "/v1/users/ben/quiet", "", "NOT_FOUND"},
 		{"pause-channel", "", "", `{}`, "INVALID_ARGUMENT"},
 		{"resume-channel", "", "/v1/channels/a%20b/resume", "", "INVALID_ARGUMENT"},
+		{"list-tasks", "", "/v1/operator/tasks", "", "INVALID_ARGUMENT"},
+		{"list-tasks", "", "/v1/operator/tasks?user=ana&after=x", "", "INVALID_ARGUMENT"},
+		{"find-conversations", "", "/v1/operator/conversations?after=c-g", "", "INVALID_ARGUMENT"},
+		{"show-conversation", "", "/v1/operator/conversations/c-absent", "", "NOT_FOUND"},
+		{"show-events", "", "/v1/operator/conversations/c-absent/events", "", "NOT_FOUND"},
+		{"show-events", "", "/v1/operator/conversations/c-g/events?epoch=7", "", "EPOCH_CHANGED"},
+		{"list-routes", "", "/v1/operator/users/a%20b/routes", "", "INVALID_ARGUMENT"},
 		{"receive-receipts", "", "", "", "NOT_FOUND"},
 		{"receive-receipts", "", "", `{"more":"` + strings.Repeat("x", 1<<20) + `"}`, "TOO_LARGE"},
 	} {
@@ -189,11 +205,12 @@ func (h *httpScene) defect() {
 // lostCommits ends the connection at the COMMIT of each write, and has it come with a warning, as when the wait for a synchronous
 // standby was cancelled. The same request settles it.
 func (h *httpScene) lostCommits() {
-	tables := []string{"conversation", "event", "delivered", "read", "notification", "channel_pref"}
+	tables := []string{"conversation", "event", "delivered", "read", "mute", "notification", "channel_pref"}
+	h.exec(`INSERT INTO tidings.mute (conv_id, user_id) VALUES ('c-g', 'ana')`)
 	for i, lose := range []string{"PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10)", "RAISE WARNING 'cancelled'"} {
 		h.exec(`CREATE OR REPLACE FUNCTION lose_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + lose + `; RETURN NULL; END $$`)
 		for _, table := range tables {
-			h.exec(`CREATE CONSTRAINT TRIGGER lose_commit AFTER INSERT OR UPDATE ON tidings.` + table + ` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose_commit()`)
+			h.exec(`CREATE CONSTRAINT TRIGGER lose_commit AFTER INSERT OR UPDATE OR DELETE ON tidings.` + table + ` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose_commit()`)
 		}
 		var again []httpCall
 		for _, t := range []struct{ op, path, body string }{
@@ -204,6 +221,8 @@ func (h *httpScene) lostCommits() {
 			{"send-message", "/v1/conversations/c-g/messages/m-new", ""},
 			{"put-delivered", "", fmt.Sprintf(`{"seq":%d,"device":"d-1","install":"i-2"}`, 3+i)},
 			{"put-read", "", fmt.Sprintf(`{"seq":%d}`, 3+i)},
+			{"mute-conversation", "", ""},
+			{"unmute-conversation", "", ""},
 		} {
 			x := h.of(t.op)
 			if t.path != "" {
@@ -253,6 +272,7 @@ func (h *httpScene) databaseAway(way *pgproxy.Proxy) fault.Receipt {
 	for _, x := range h.calls {
 		switch a := h.call(x); x.op {
 		case "receive-receipts": // it asks the database for nothing before it knows the channel
+		case "get-operator-key", "get-report": // they ask it for the key alone, which is believed for a while
 		case "resolve-reviews": // each on its own
 			h.Equal(x.op+": status, code of the one", []any{200, "UNAVAILABLE"}, []any{a.status, a.body.list("results")[0].sub("problem").code()})
 		default:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -67,7 +69,9 @@ type httpScene struct {
 func httpMapping(t *lab.T) {
 	c := newChat(t)
 	way := c.proxy()
-	h := &httpScene{chat: c, n: c.node("a", through(way)), seen: map[string]map[string]bool{}}
+	report := filepath.Join(t.TempDir(), "report.json")
+	c.Must("write a report", os.WriteFile(report, []byte(`{"accepted":true}`), 0o600))
+	h := &httpScene{chat: c, n: c.node("a", through(way), with("TIDINGS_REPORT_FILE", report)), seen: map[string]map[string]bool{}}
 	parked := h.populate()
 	for _, x := range h.calls {
 		a := h.call(x)
@@ -150,6 +154,8 @@ func (h *httpScene) populate() (parked string) {
 		{"fetch-event", "ana", "GET", conv + "/events/3", ""},
 		{"put-delivered", "ana", "PUT", conv + "/delivered", delivered},
 		{"put-read", "ana", "PUT", conv + "/read", `{"seq":2}`},
+		{"mute-conversation", "ana", "PUT", conv + "/mute", `{}`},
+		{"unmute-conversation", "ana", "DELETE", conv + "/mute", ""},
 		{"notify", "key", "POST", "/v1/notifications", `{"user":"ana","event_key":"e-1","body":"hello","ttl_s":3600}`},
 		{"get-notification", "key", "GET", "/v1/notifications/" + ids["e-1"], ""},
 		{"find-notification", "key", "GET", "/v1/notifications?user=ana&event_key=e-1", ""},
@@ -165,10 +171,22 @@ func (h *httpScene) populate() (parked string) {
 		{"put-optout", "key", "PUT", users + "/optouts/news", ""},
 		{"list-optouts", "key", "GET", users + "/optouts", ""},
 		{"delete-optout", "key", "DELETE", users + "/optouts/news", ""},
+		{"put-quiet", "key", "PUT", users + "/quiet", `{"zone":"Europe/Berlin","from":"22:00","to":"07:00"}`},
+		{"get-quiet", "key", "GET", users + "/quiet", ""},
+		{"delete-quiet", "key", "DELETE", users + "/quiet", ""},
 		{"list-channels", "key", "GET", "/v1/channels", ""},
 		{"pause-channel", "key", "POST", "/v1/channels/push/pause", `{"reason":"maintenance"}`},
 		{"resume-channel", "key", "POST", "/v1/channels/push/resume", ""},
 		{"receive-receipts", "", "POST", "/v1/channels/push/receipts", `{}`},
+		{"get-operator-key", "key", "GET", "/v1/operator/key", ""},
+		{"get-overview", "key", "GET", "/v1/operator/overview", ""},
+		{"list-tasks", "key", "GET", "/v1/operator/tasks?user=ana", ""},
+		{"find-conversations", "key", "GET", "/v1/operator/conversations?conv=c-g", ""},
+		{"show-conversation", "key", "GET", "/v1/operator/conversations/c-g", ""},
+		{"show-events", "key", "GET", "/v1/operator/conversations/c-g/events?bodies=true", ""},
+		{"list-gateways", "key", "GET", "/v1/operator/gateways", ""},
+		{"list-routes", "key", "GET", "/v1/operator/users/ana/routes", ""},
+		{"get-report", "key", "GET", "/v1/operator/report", ""},
 	}
 	return task("e-parked")
 }

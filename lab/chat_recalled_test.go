@@ -28,7 +28,7 @@ func init() {
 }
 
 // readsBack are the requests that give a message's content to who may see it. The others are tried all the same.
-var readsBack = []string{"conversations", "fetch", "fetch-event", "list-conversations", "sync", "sync-events"}
+var readsBack = []string{"conversations", "fetch", "fetch-event", "list-conversations", "show-events", "sync", "sync-events"}
 
 // recalledFrames is a request of each type, tried by a device that has said hello, after the message of c-1 at seq was recalled under r-1.
 func recalledFrames(seq int64, user, body string) map[string]frame {
@@ -64,6 +64,11 @@ func recalledRoutes(seq int64, body string) map[string]httpCall {
 		{"fetch-event", "", "GET", fmt.Sprint(conv, "/events/", seq), ""},
 		{"put-delivered", "", "PUT", conv + "/delivered", fmt.Sprintf(`{"seq":%d,"device":"http","install":"http"}`, seq)},
 		{"put-read", "", "PUT", conv + "/read", fmt.Sprintf(`{"seq":%d}`, seq)},
+		{"mute-conversation", "", "PUT", conv + "/mute", `{}`},
+		{"unmute-conversation", "", "DELETE", conv + "/mute", ""},
+		{"find-conversations", "key", "GET", "/v1/operator/conversations", ""},
+		{"show-conversation", "key", "GET", "/v1/operator/conversations/c-1", ""},
+		{"show-events", "key", "GET", "/v1/operator/conversations/c-1/events?bodies=true", ""},
 	} {
 		all[x.op] = x
 	}

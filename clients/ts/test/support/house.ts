@@ -62,7 +62,8 @@ export class House {
       const word = (name: string): string => new RegExp(`^${name} +(\\S+)`, "m").exec(said)?.[1] ?? "";
       await eventually("the database is there", () => said.includes("Ctrl-C stops everything") || dev.exitCode !== null, () => said);
       if (dev.exitCode !== null) throw new Error(`tidings dev has ended with ${dev.exitCode}: ${said}`);
-      [h.#database, h.#key, h.#api] = [word("database"), word("API key"), word("API")];
+      [h.#database, h.#api] = [word("database"), word("API")];
+      h.#key = readFileSync(join(h.#dir, "dev/key"), "utf8");
       h.#secret = readFileSync(join(h.#dir, "dev/secret"), "utf8");
     } catch (err) {
       await h.stop();

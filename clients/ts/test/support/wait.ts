@@ -4,11 +4,11 @@
 export const PATIENCE_MS = 20_000;
 
 /** Waits until look finds something, and returns it. */
-export async function eventually<T>(what: string, look: () => T | undefined | false | Promise<T | undefined | false>, detail: () => unknown = () => ""): Promise<T> {
-  for (const deadline = Date.now() + PATIENCE_MS; ;) {
+export async function eventually<T>(what: string, look: () => T | undefined | false | Promise<T | undefined | false>, detail: () => unknown = () => "", patienceMs = PATIENCE_MS): Promise<T> {
+  for (const deadline = Date.now() + patienceMs; ;) {
     const found = await look();
     if (found !== undefined && found !== false) return found;
-    if (Date.now() > deadline) throw new Error(`not within ${PATIENCE_MS} ms: ${what} ${JSON.stringify(detail())}`);
+    if (Date.now() > deadline) throw new Error(`not within ${patienceMs} ms: ${what} ${JSON.stringify(detail())}`);
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
 }
