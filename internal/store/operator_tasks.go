@@ -83,7 +83,8 @@ const tasksOfProviderSQL = `WITH RECURSIVE step (channel, n) AS (
 		SELECT (SELECT r.channel FROM tidings.receipt r WHERE r.channel > s.channel ORDER BY r.channel LIMIT 1), s.n + 1
 		  FROM step s WHERE s.channel IS NOT NULL AND s.n < @channels::bigint
 	), found AS MATERIALIZED (
-		(SELECT t.id FROM tidings.task t WHERE t.provider_msg_id = @provider_id::text AND t.bucket = ANY (@buckets::smallint[]) LIMIT @most::bigint)
+		(SELECT t.id FROM tidings.task t WHERE hashtextextended(t.provider_msg_id, 0) = hashtextextended(@provider_id::text, 0)
+			AND t.provider_msg_id = @provider_id::text AND t.bucket = ANY (@buckets::smallint[]) LIMIT @most::bigint)
 		 UNION
 		(SELECT r.matched_task FROM step s JOIN tidings.receipt r ON r.channel = s.channel AND r.provider_msg_id = @provider_id::text
 		  WHERE r.matched_task IS NOT NULL LIMIT @most::bigint)

@@ -27,7 +27,8 @@ const matchReceiptsSQL = `WITH given AS MATERIALIZED (
 		 WHERE t.bucket = ANY (@buckets::smallint[])
 	), by_id AS MATERIALIZED (
 		SELECT g.channel, g.provider_msg_id, g.status, (array_agg(t.id))[1] AS id
-		  FROM given g JOIN tidings.task t ON t.provider_msg_id = g.provider_msg_id AND t.channel = g.channel AND t.awaits_receipt
+		  FROM given g JOIN tidings.task t ON hashtextextended(t.provider_msg_id, 0) = hashtextextended(g.provider_msg_id, 0)
+		   AND t.provider_msg_id = g.provider_msg_id AND t.channel = g.channel AND t.awaits_receipt
 		 WHERE t.bucket = ANY (@buckets::smallint[])
 		 GROUP BY g.channel, g.provider_msg_id, g.status HAVING count(*) = 1
 	), found AS MATERIALIZED (
