@@ -3,7 +3,7 @@
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 COUNT ?= 1
 
-.PHONY: help build check format vet test race lab lab-repeat ts tutorial generate bench demo dev clean
+.PHONY: help build check format vet test race lab lab-repeat ts web web-test tutorial generate bench demo dev clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 14
@@ -39,12 +39,18 @@ lab-repeat: ## the checks 20 times each
 ts: ## the TypeScript client: types, tests with a real server and a real browser (needs Node 20.10 and Chromium)
 	cd clients/ts && npm ci --no-audit --no-fund && npm run check && npm test
 
+web: ## build the demo page's script and the client that `tidings dev` serves anew (needs Node 20.10)
+	cd console/web && npm ci --no-audit --no-fund && npm run build
+
+web-test: ## the demo page and the console: what is built is what the sources give; types, tests with a real server and a real browser (needs Chromium, too)
+	cd console/web && npm ci --no-audit --no-fund && npm run check && npm test
+
 tutorial: ## follow docs/tutorial.md by its own text, in a copy of this tree and a real browser (needs Node 20.10, Chromium and the free port 9000)
 	cd clients/ts && npm ci --no-audit --no-fund && npm run tutorial
 
 generate: ## write the generated documents anew
 	go test . -run TestStatesDocument -update
-	go test ./schema -run TestSchemaDump -update
+	go test ./schema -run TestDump -update
 	go test ./internal/server ./internal/api -run 'Reference|OpenAPI' -update
 
 bench: ## measure beside River and a plain claim (takes minutes; not part of the tests)

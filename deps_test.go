@@ -1,3 +1,5 @@
+// Who may import whom, read from the files.
+
 package tidings_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the state machine as data.
+
 package tidings_test
 
 import (

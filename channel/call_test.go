@@ -1,3 +1,5 @@
+// Tests of the right to one call: used once, never late, never after it is sealed.
+
 package channel
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the one HTTP door.
+
 package channel_test
 
 import (

@@ -1,3 +1,5 @@
+// The channel of the guide in docs/channels.md, held to the conformance suite.
+
 package channel_test
 
 import (

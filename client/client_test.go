@@ -1,3 +1,5 @@
+// Tests of what the client refuses and what it tells.
+
 package client
 
 import (

@@ -1,3 +1,5 @@
+// The example of the package's documentation.
+
 package client_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the client over a bad network and under a slow application.
+
 package client_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the client with a real gateway.
+
 package client_test
 
 import (

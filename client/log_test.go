@@ -1,3 +1,5 @@
+// Tests of the client's copies of logs.
+
 package client
 
 import (

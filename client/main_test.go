@@ -1,3 +1,5 @@
+// No goroutine outlives the tests.
+
 package client_test
 
 import (

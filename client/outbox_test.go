@@ -1,3 +1,5 @@
+// Tests of the outbox on the disk.
+
 package client
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the client by scripts, with a gateway that says what the script tells it to.
+
 package client
 
 import (

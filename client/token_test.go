@@ -1,3 +1,5 @@
+// Tests of how tokens are renewed.
+
 package client_test
 
 import (

@@ -80,7 +80,7 @@ func pauseChannel(v *visit) error {
 	if minutes := v.value("minutes"); minutes != "" {
 		n, wrong := strconv.Atoi(minutes)
 		if wrong != nil || n < 1 || n > 366*24*60 {
-			err = &refusal{Status: http.StatusBadRequest, Code: "INVALID_ARGUMENT", Detail: "The number of minutes is not one from 1 to a year's."}
+			err = invalid("The number of minutes is not one from 1 to a year's.")
 		}
 		until := time.Now().UTC().Add(time.Duration(n) * time.Minute).Truncate(time.Second)
 		in.Until = &until

@@ -1,5 +1,6 @@
 // The operator console: what is served at which path, and to whom.
 
+// Package console has the pages of Tidings for people. They use its HTTP API and its WebSocket, and nothing else.
 package console
 
 import (
@@ -8,7 +9,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/http"
-	"slices"
 	"time"
 )
 
@@ -100,6 +100,3 @@ func (c *console) serveStyle(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	_, _ = w.Write(c.style) // the peer is gone: there is nobody to tell
 }
-
-// has tells whether the key that was signed in with has a scope.
-func (k keyInfo) has(scope string) bool { return slices.Contains(k.Scopes, scope) }

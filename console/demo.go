@@ -1,6 +1,5 @@
 // The demo page of `tidings dev`, and the TypeScript client as one module: files of the binary, built from console/web.
 
-// Package console has the pages of Tidings for people. They use its HTTP API and its WebSocket, and nothing else.
 package console
 
 import (

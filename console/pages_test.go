@@ -40,6 +40,15 @@ func TestTaskPage(t *testing.T) {
 		"It recognises no repeated request.", "It cannot be asked", "the user gets a second copy", task.Key(), task.String(),
 		`name="attempt_count" value="1"`, `value="SENT"`, `value="FAILED"`, `value="resend"`)
 
+	told := b.parked("u-ben", "unread-1", func(n *tidings.Notification) {
+		bulk := tidings.Bulk
+		n.Body, n.Priority, n.About = "", &bulk, &tidings.About{Conv: "c-team", Seq: 7}
+	})
+	if _, err := b.pool.Exec(t.Context(), `UPDATE tidings.notification SET preview = true WHERE event_key = 'unread-1'`); err != nil {
+		t.Fatal(err)
+	}
+	w.page("/console/tasks/"+told.String(), "read from the log at each call", "message 7 of", "/console/conversation?conv=c-team", "<dd>bulk</dd>")
+
 	g := w.post(path, "state", "FAILED", "attempt_count", "1", "note", "the provider's log has nothing")
 	if g.path != path || g.status != 200 {
 		t.Errorf("settling ends at %s with %d", g.path, g.status)

@@ -3,6 +3,7 @@
 package console
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
@@ -82,8 +83,12 @@ func (r report) Of() (lines []string) {
 }
 
 func showReport(v *visit) error {
+	var text json.RawMessage
+	err := v.get("/v1/operator/report", nil, &text)
 	var r report
-	err := v.get("/v1/operator/report", nil, &r)
+	if err == nil && json.Unmarshal(text, &r) != nil {
+		err = &refusal{Status: http.StatusNotFound, Code: "NOT_FOUND", Detail: "The file of the setting report-file is no report: its parts are not those that tidings-lab report writes."}
+	}
 	if problem := refusalOf(err); err != nil && problem.Status == http.StatusNotFound {
 		v.show(http.StatusNotFound, "no-report", "Acceptance report", "report", problem)
 		return nil

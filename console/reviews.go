@@ -31,15 +31,7 @@ func listReviews(v *visit) error {
 	if err := v.get("/v1/reviews", query, &p); err != nil {
 		return err
 	}
-	query.Del("limit")
-	query.Del("after")
-	if v.value("after") != "" {
-		p.First = link(home+"/reviews", query)
-	}
-	if p.Next != "" {
-		query.Set("after", p.Next)
-		p.More = link(home+"/reviews", query)
-	}
+	p.More, p.First = pagesOf(home+"/reviews", query, p.Next)
 	v.show(http.StatusOK, "reviews", "Reviews", "reviews", p)
 	return nil
 }
@@ -74,7 +66,7 @@ func picks(values []string) (all []picked, err error) {
 		}
 	}
 	if len(all) > reviewsShown {
-		return nil, &refusal{Status: http.StatusBadRequest, Code: "INVALID_ARGUMENT", Detail: fmt.Sprintf("At most %d tasks can be settled at once.", reviewsShown)}
+		return nil, invalid(fmt.Sprintf("At most %d tasks can be settled at once.", reviewsShown))
 	}
 	return all, nil
 }
@@ -82,7 +74,7 @@ func picks(values []string) (all []picked, err error) {
 func number(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, &refusal{Status: http.StatusBadRequest, Code: "INVALID_ARGUMENT", Detail: "An attempt count is missing: go back and load the page again."}
+		return 0, invalid("An attempt count is missing: go back and load the page again.")
 	}
 	return n, nil
 }
@@ -164,7 +156,7 @@ func resolveReviews(v *visit) error {
 		return err
 	}
 	if len(chosen) == 0 {
-		return &refusal{Status: http.StatusBadRequest, Code: "INVALID_ARGUMENT", Detail: "No task was picked."}
+		return invalid("No task was picked.")
 	}
 	in := struct {
 		Resolutions []resolution `json:"resolutions"`

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,6 +30,9 @@ type keyInfo struct {
 	Name   string   `json:"name"`
 	Scopes []string `json:"scopes"`
 }
+
+// has tells whether the key that was signed in with has a scope.
+func (k keyInfo) has(scope string) bool { return slices.Contains(k.Scopes, scope) }
 
 // setCookie gives the browser a value for the console alone. Without an age it ends with the browser.
 func setCookie(w http.ResponseWriter, r *http.Request, name string, value any, age time.Duration) {
@@ -78,7 +82,7 @@ type signInForm struct {
 
 func (c *console) signInPage(w http.ResponseWriter, r *http.Request) {
 	next := within(r.FormValue("next"))
-	c.pages.write(c.log, w, r, http.StatusOK, "sign-in", page{Title: "Sign in", Data: signInForm{Next: next, Back: next != home}})
+	c.pages.write(c.log, w, r, http.StatusOK, "sign-in", page{Title: "Sign in", Data: signInForm{Next: next, Back: r.FormValue("next") != ""}})
 }
 
 // signIn asks the API about the key, whatever it looks like: what a wrong one costs tells nothing about it.
@@ -118,13 +122,20 @@ func (c *console) signOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, home+"/sign-in", http.StatusSeeOther)
 }
 
-// toSignIn sends somebody who is not signed in to the form, and from there back to the page.
+// toSignIn sends somebody who is not signed in, or whom a page of elsewhere has sent, to the form, and from there back to the page.
 func toSignIn(w http.ResponseWriter, r *http.Request) {
 	target := home + "/sign-in"
-	if r.Method == http.MethodGet && r.URL.Path != home {
+	if r.Method == http.MethodGet && (r.URL.Path != home || fromElsewhere(r)) {
 		target += "?" + url.Values{"next": {r.URL.RequestURI()}}.Encode()
 	}
 	http.Redirect(w, r, target, http.StatusSeeOther)
+}
+
+// fromElsewhere tells whether a page of another origin has made the browser ask. The cookie does not come along from another site; from another port or a sibling's
+// name it does, and an image there could load a page whose loading is logged.
+func fromElsewhere(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "same-site" || site == "cross-site"
 }
 
 // within is an address inside the console: the given one, or its first page. An address that leads elsewhere is not followed.

@@ -21,10 +21,14 @@ type refusal struct {
 	Status int    `json:"status"`
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
-	Stored string `json:"stored"`
 }
 
 func (r *refusal) Error() string { return r.Code + ": " + r.Detail }
+
+// invalid is the refusal of a form or an address that says what cannot be.
+func invalid(detail string) *refusal {
+	return &refusal{Status: http.StatusBadRequest, Code: "INVALID_ARGUMENT", Detail: detail}
+}
 
 // refusalOf is err as a page shows it.
 func refusalOf(err error) *refusal {
@@ -54,7 +58,7 @@ func (c *console) visit(w http.ResponseWriter, r *http.Request, s session) (*vis
 func (c *console) visited(scope string, handle func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s, ok := readSession(r)
-		if !ok {
+		if !ok || fromElsewhere(r) {
 			toSignIn(w, r)
 			return
 		}
@@ -68,7 +72,7 @@ func (c *console) visited(scope string, handle func(*visit) error) http.HandlerF
 		}
 		if err == nil {
 			if err = r.ParseForm(); err != nil {
-				err = &refusal{Status: http.StatusBadRequest, Code: "INVALID_ARGUMENT", Detail: "The form could not be read."}
+				err = invalid("The form could not be read.")
 			}
 		}
 		if err == nil {

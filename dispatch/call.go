@@ -22,6 +22,7 @@ const grace = 250 * time.Millisecond
 type attempt struct {
 	store.Claimed
 	started time.Time
+	shown   []byte // stands for the request hash of a call that shows a message; nil: it shows none
 	phase   atomic.Int32
 	overdue atomic.Bool // ended by the watch
 }
@@ -156,6 +157,9 @@ func (l *lane) end(a *attempt, o channel.Outcome, free bool) {
 	}
 	if send && !o.KeyLost && v.Outcome != tidings.NotSent {
 		f.RequestHash = o.RequestHash
+		if a.shown != nil && o.RequestHash != nil {
+			f.RequestHash = a.shown
+		}
 	}
 	l.metrics.outcome(v.Outcome)
 	l.metrics.calls.Observe(time.Since(a.started).Seconds())

@@ -1,3 +1,5 @@
+// Tests of the worker.
+
 package dispatch_test
 
 import (

@@ -3,7 +3,9 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/tidings-project/tidings"
@@ -33,14 +35,14 @@ func (b *batch) preview(attempts []*attempt) {
 	if err != nil {
 		l.w.log.Error("the messages of previews cannot be read; nothing was sent", "channel", l.cfg.Name, "attempts", len(attempts), "error", err)
 		for _, a := range attempts {
-			b.skip(a, "the message could not be read")
+			b.skip(a, channel.Outcome{Code: tidings.NotSent, Detail: "the message could not be read"})
 		}
 		return
 	}
-	var gone []tidings.UUID
+	var gone []store.Claimed
 	for i, a := range attempts {
 		if bodies[i] == nil {
-			gone = append(gone, a.Note)
+			gone = append(gone, a.Claimed)
 		}
 	}
 	if len(gone) > 0 {
@@ -49,20 +51,31 @@ func (b *batch) preview(attempts []*attempt) {
 			l.w.log.Error("cannot note that messages are gone", "channel", l.cfg.Name, "notifications", len(gone), "error", err)
 		}
 	}
+	shown := shownHash(l.w.cfg.PreviewLength)
 	for i, a := range attempts {
-		if bodies[i] == nil {
-			b.skip(a, "the message is gone")
-			continue
+		switch {
+		case bodies[i] == nil:
+			b.skip(a, channel.Outcome{Code: tidings.NotSent, Detail: "the message is gone"})
+		case a.Keyed && len(a.RequestHash) > 0 && !bytes.Equal(a.RequestHash, shown):
+			b.skip(a, channel.Outcome{Code: tidings.NotSent, KeyLost: true, Detail: "the first request under this key showed another length of the message"})
+		default:
+			a.Body, a.RequestHash, a.shown = shorten(*bodies[i], l.w.cfg.PreviewLength), nil, shown
+			go b.run(a)
 		}
-		a.Body = shorten(*bodies[i], l.w.cfg.PreviewLength)
-		go b.run(a)
 	}
 }
 
+// shownHash stands for the request hash of calls that show messages up to a length. That of their bytes would outlive a recall, and whoever
+// guesses the text could tell that it was it. A message never changes: from what else is frozen, the same renderer makes the same bytes
+// unless the length is another.
+func shownHash(length int) []byte {
+	return channel.HashParts([]byte("preview"), strconv.AppendInt(nil, int64(length), 10))
+}
+
 // skip ends an attempt without its call.
-func (b *batch) skip(a *attempt, why string) {
+func (b *batch) skip(a *attempt, o channel.Outcome) {
 	b.lane.circuit.untried()
-	b.lane.end(a, channel.Outcome{Code: tidings.NotSent, Detail: why}, true)
+	b.lane.end(a, o, true)
 	b.done()
 }
 

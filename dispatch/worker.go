@@ -41,7 +41,7 @@ const (
 
 // Config says what a worker does.
 type Config struct {
-	Pool     *pgxpool.Pool // the application's, READ COMMITTED by default; a worker uses up to 3 connections per channel and 2 more, and one of its own to listen
+	Pool     *pgxpool.Pool // the application's, READ COMMITTED by default; a worker uses up to 3 connections per channel, one for each claim whose previews are being read, and 2 more, and one of its own to listen
 	Worker   string        // names this worker in leases and journal; "": host name, process id and a random part
 	Channels []Channel     // at least one; tasks of other channels are left to other workers
 

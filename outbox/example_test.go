@@ -1,3 +1,5 @@
+// The examples of the package's documentation.
+
 package outbox_test
 
 import (

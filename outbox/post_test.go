@@ -1,3 +1,5 @@
+// Tests of messages in the caller's transaction.
+
 package outbox_test
 
 import (

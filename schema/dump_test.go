@@ -1,3 +1,5 @@
+// Holds schema.sql to the migrations.
+
 package schema_test
 
 import (

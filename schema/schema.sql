@@ -866,7 +866,7 @@ CREATE INDEX task_due ON tidings.task USING btree (channel, priority, next_attem
 
 CREATE INDEX task_lease ON tidings.task USING btree (channel, lease_until) WHERE (state = 'SENDING'::text);
 
-CREATE INDEX task_provider_msg ON tidings.task USING btree (provider_msg_id, channel) WHERE (provider_msg_id IS NOT NULL);
+CREATE INDEX task_provider_msg ON tidings.task USING btree (hashtextextended(provider_msg_id, (0)::bigint)) WHERE (provider_msg_id IS NOT NULL);
 
 CREATE INDEX task_review ON tidings.task USING btree (doubt_at, id) WHERE needs_review;
 

@@ -1,3 +1,5 @@
+// Holds the schema to its rules.
+
 package schema_test
 
 import (

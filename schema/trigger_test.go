@@ -1,3 +1,5 @@
+// Tests of the trigger that refuses what is no edge of the state machine.
+
 package schema_test
 
 import (

@@ -1,3 +1,5 @@
+// The conformance suite, run on the doubles.
+
 package channeltest_test
 
 import (

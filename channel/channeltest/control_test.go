@@ -1,3 +1,5 @@
+// Tests of how the doubles are told what to do.
+
 package channeltest_test
 
 import (

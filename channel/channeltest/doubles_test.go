@@ -1,3 +1,5 @@
+// Tests of what the doubles do with messages.
+
 package channeltest_test
 
 import (

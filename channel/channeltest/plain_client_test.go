@@ -1,3 +1,5 @@
+// The control to the rule of one request for one call: the plain Go client makes more than one.
+
 package channeltest_test
 
 import (

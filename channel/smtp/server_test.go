@@ -1,3 +1,5 @@
+// Tests of the SMTP channel with a real server.
+
 package smtp_test
 
 import (

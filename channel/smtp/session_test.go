@@ -1,3 +1,5 @@
+// Tests of when a call is over: the clock decides, not a timer.
+
 package smtp
 
 import (

@@ -1,3 +1,5 @@
+// Tests with Postfix's test server, which fails exactly at the final dot.
+
 package smtp_test
 
 import (

@@ -1,3 +1,5 @@
+// The SMTP channel, held to the conformance suite.
+
 package smtp_test
 
 import (

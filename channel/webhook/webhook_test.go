@@ -1,3 +1,5 @@
+// Tests of the webhook channel: conformance, signature, targets.
+
 package webhook_test
 
 import (

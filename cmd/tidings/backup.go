@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 
 	"github.com/tidings-project/tidings/internal/localpg"
+	"github.com/tidings-project/tidings/internal/server"
 	"github.com/tidings-project/tidings/internal/store"
 )
 
@@ -69,7 +70,7 @@ func (c *backupCmd) Run(e *env) error {
 		fmt.Fprintf(e.stderr, "warning: the server is PostgreSQL %d and pg_dump is %s: the dump can be restored into a server of version %d or later only; install the pg_dump of version %d\n",
 			major, dump.Version, dump.Major, major)
 	}
-	m := manifest{Format: manifestFormat, PgDump: dump.Version, Tidings: version()}
+	m := manifest{Format: manifestFormat, PgDump: dump.Version, Tidings: server.Version()}
 	err = s.Export(e.ctx, func(snapshot string, contents store.Contents) error {
 		m.Contents = contents
 		return c.write(e.ctx, dump, snapshot, &m)

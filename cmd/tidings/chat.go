@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/client"
+	"github.com/tidings-project/tidings/internal/server"
 )
 
 type chatCmd struct {
@@ -48,7 +49,7 @@ func (c *chatCmd) Run(e *env) error {
 	}
 	show := &chatScreen{env: e, conv: c.Conv, moved: make(chan struct{})}
 	conn, err := client.Open(client.Config{
-		URL: c.URL, Device: c.Device, Outbox: c.Outbox, Name: "tidings-chat/" + version(),
+		URL: c.URL, Device: c.Device, Outbox: c.Outbox, Name: "tidings-chat/" + server.Version(),
 		Token:  func(context.Context) (client.Token, error) { return client.Token{Text: c.Token}, nil },
 		Start:  func(string) (client.Position, bool) { return client.Position{}, false }, // until its head is known
 		Handle: show.update,

@@ -1,3 +1,5 @@
+// Tests of the command chat.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the command line: usage, where settings come from, what commands print.
+
 package main
 
 import (

@@ -112,11 +112,11 @@ func (c *devCmd) Run(e *env) (err error) {
 		return err
 	}
 	c.welcome(e, box, "http://"+listener.Addr().String(), key, people)
-	return c.serveFront(e.ctx, listener, f)
+	return serveFront(e.ctx, listener, f)
 }
 
 // serveFront serves until ctx ends.
-func (c *devCmd) serveFront(ctx context.Context, l net.Listener, f *front.Front) error {
+func serveFront(ctx context.Context, l net.Listener, f *front.Front) error {
 	h := &http.Server{Handler: f, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(l) }()

@@ -148,9 +148,6 @@ func newParser(c *cli, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, er
 type versionCmd struct{}
 
 func (versionCmd) Run(e *env) error {
-	fmt.Fprintln(e.stdout, version())
+	fmt.Fprintln(e.stdout, server.Version())
 	return nil
 }
-
-// version is the program's.
-func version() string { return server.Version() }

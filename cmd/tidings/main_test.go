@@ -1,3 +1,5 @@
+// The program as a process, for all tests of the commands.
+
 package main
 
 import (

@@ -21,6 +21,12 @@ func printReview(w io.Writer, t api.Review) {
 		}
 		line("title", t.Title)
 		line("body", t.Body)
+		if t.About != nil {
+			line("about", fmt.Sprintf("message %d of %s", t.About.Seq, t.About.Conv))
+		}
+		if t.Preview {
+			line("body", "the beginning of that message, read from the log at each call and not stored with the task")
+		}
 		line("address", t.Address)
 		line("task", t.ID.String())
 		line("our reference at the provider", t.ID.Key())

@@ -1,3 +1,5 @@
+// Tests of the command token.
+
 package main
 
 import (

@@ -42,8 +42,8 @@ type Config struct {
 	Wake      func()                                // tells workers and gateways that something is due; must not block
 	ReadMoved func(user string, now wire.ReadState) // tells gateways how far a user has read now; must not block; may be nil
 	Retention time.Duration                         // of a conversation whose creation does not name one, in whole milliseconds; 0: for ever
-	// After how long members of a conversation whose creation does not say so are notified of what they have not read, in whole milliseconds;
-	// 0: never.
+	// NotifyAfter is after how long members of a conversation whose creation does not say so are notified of what they have not read, in
+	// whole milliseconds; 0: never.
 	NotifyAfter time.Duration
 
 	Version    string                // of the program, for operators
@@ -60,10 +60,10 @@ type API struct {
 	wake      func()
 	readMoved func(string, wire.ReadState)
 	retention *time.Duration // of new conversations; nil: for ever
-	// Of new conversations; nil: never.
-	notifyAfter *time.Duration
+
+	notifyAfter *time.Duration // of new conversations; nil: never
 	version     string
-	reportAt    string // the file of the acceptance report; empty: there is none
+	reportFile  string // empty: there is none
 	log         *slog.Logger
 	mux         *http.ServeMux
 	huma        huma.API
@@ -77,8 +77,8 @@ type API struct {
 
 // New makes the API.
 func New(c Config) (*API, error) {
-	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, readMoved: c.ReadMoved, version: c.Version, reportAt: c.ReportFile, log: c.Logger, mux: http.NewServeMux(),
-		inFlight: make(chan struct{}, MaxInFlight)}
+	a := &API{store: c.Store, channels: c.Channels, keys: c.Keys, wake: c.Wake, readMoved: c.ReadMoved,
+		version: c.Version, reportFile: c.ReportFile, log: c.Logger, mux: http.NewServeMux(), inFlight: make(chan struct{}, MaxInFlight)}
 	if c.Retention > 0 {
 		a.retention = &c.Retention
 	}

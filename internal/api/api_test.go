@@ -1,3 +1,5 @@
+// Tests of the OpenAPI document, and what all tests of the API need.
+
 package api_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of keys and scopes.
+
 package api_test
 
 import (

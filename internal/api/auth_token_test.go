@@ -1,3 +1,5 @@
+// Tests of users' tokens.
+
 package api
 
 import (

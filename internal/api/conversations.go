@@ -54,11 +54,11 @@ func created(op huma.Operation, schema string) huma.Operation {
 
 // NewConversation is what a conversation is created with.
 type NewConversation struct {
-	RecallWindowMS *int64      `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" doc:"How long a message can be recalled, in milliseconds; 0: never. Left out: 120000."`
-	RetentionMS    RetentionMS `json:"retention_ms,omitzero" doc:"How long events are kept, in milliseconds; null: for ever. Left out: the server's default, as it is now."`
-	NotifyAfterMS  RetentionMS `json:"notify_after_ms,omitzero" doc:"After how long members who are not connected are notified of a message that they have not read, in milliseconds; null: never. Left out: the server's default, as it is now."`
-	Preview        *bool       `json:"preview,omitempty" doc:"Such a notification shows the beginning of the message. Left out: it does not."`
-	Members        []string    `json:"members,omitempty" maxItems:"10000" doc:"The first members, each once: their joins are the events 1, 2, 3 and so on."`
+	RecallWindowMS *int64     `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" doc:"How long a message can be recalled, in milliseconds; 0: never. Left out: 120000."`
+	RetentionMS    OptionalMS `json:"retention_ms,omitzero" doc:"How long events are kept, in milliseconds; null: for ever. Left out: the server's default, as it is now."`
+	NotifyAfterMS  OptionalMS `json:"notify_after_ms,omitzero" doc:"After how long members who are not connected are notified of a message that they have not read, in milliseconds; null: never. Left out: the server's default, as it is now."`
+	Preview        *bool      `json:"preview,omitempty" doc:"Such a notification shows the beginning of the message. Left out: it does not."`
+	Members        []string   `json:"members,omitempty" maxItems:"10000" doc:"The first members, each once: their joins are the events 1, 2, 3 and so on."`
 }
 
 // CreatedConversation is the answer to the creation of a conversation.

@@ -1,3 +1,5 @@
+// Holds bodies of conversations to the examples that the clients share.
+
 package api
 
 import (

@@ -1,3 +1,5 @@
+// Tests of every code that an operation on conversations answers with.
+
 package api_test
 
 import (

@@ -1,3 +1,5 @@
+// A scene of conversations and users, for tests of the API.
+
 package api_test
 
 import (

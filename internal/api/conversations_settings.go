@@ -18,36 +18,36 @@ import (
 // century is the longest setting, in milliseconds.
 const century = int64(store.LongestSetting / time.Millisecond)
 
-// RetentionMS is a retention, or another time that there may be none of, in a request, where a field that is left out says something else
-// than null.
-type RetentionMS struct {
+// OptionalMS is a time that there may be none of, in milliseconds, in a request, where a field that is left out says something else than
+// null.
+type OptionalMS struct {
 	Named bool   // the field is there
-	MS    *int64 // nil: for ever, or never
+	MS    *int64 // nil: null
 }
 
 // Schema implements huma.SchemaProvider.
-func (RetentionMS) Schema(huma.Registry) *huma.Schema {
+func (OptionalMS) Schema(huma.Registry) *huma.Schema {
 	least, most := 1.0, float64(century)
 	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true, Minimum: &least, Maximum: &most}
 }
 
 // UnmarshalJSON is called where the field is there, also for null.
-func (r *RetentionMS) UnmarshalJSON(text []byte) error {
-	r.Named, r.MS = true, nil
+func (o *OptionalMS) UnmarshalJSON(text []byte) error {
+	o.Named, o.MS = true, nil
 	if bytes.Equal(text, []byte("null")) {
 		return nil
 	}
-	return json.Unmarshal(text, &r.MS)
+	return json.Unmarshal(text, &o.MS)
 }
 
 // MarshalJSON writes what UnmarshalJSON reads.
-func (r RetentionMS) MarshalJSON() ([]byte, error) { return json.Marshal(r.MS) }
+func (o OptionalMS) MarshalJSON() ([]byte, error) { return json.Marshal(o.MS) }
 
 // IsZero leaves the field out where it was left out.
-func (r RetentionMS) IsZero() bool { return !r.Named }
+func (o OptionalMS) IsZero() bool { return !o.Named }
 
 // duration is the time; nil: there is none.
-func (r RetentionMS) duration() *time.Duration { return durationOf(r.MS) }
+func (o OptionalMS) duration() *time.Duration { return durationOf(o.MS) }
 
 // durationOf is ms as a duration. What is no setting, because no duration is so long, stays so: it is judged by its schema and by the store.
 func durationOf(ms *int64) *time.Duration {
@@ -69,10 +69,10 @@ func millisecondsOf(d *time.Duration) *int64 {
 
 // SettingsPatch names the settings that are to change.
 type SettingsPatch struct {
-	RecallWindowMS *int64      `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" doc:"How long a message can be recalled, in milliseconds; 0: never. Left out: as it is."`
-	RetentionMS    RetentionMS `json:"retention_ms,omitzero" doc:"How long events are kept, in milliseconds; null: for ever. Left out: as it is."`
-	NotifyAfterMS  RetentionMS `json:"notify_after_ms,omitzero" doc:"After how long members who are not connected are notified of a message that they have not read, in milliseconds; null: never. Left out: as it is."`
-	Preview        *bool       `json:"preview,omitempty" doc:"Such a notification shows the beginning of the message. Left out: as it is."`
+	RecallWindowMS *int64     `json:"recall_window_ms,omitempty" minimum:"0" maximum:"3153600000000" doc:"How long a message can be recalled, in milliseconds; 0: never. Left out: as it is."`
+	RetentionMS    OptionalMS `json:"retention_ms,omitzero" doc:"How long events are kept, in milliseconds; null: for ever. Left out: as it is."`
+	NotifyAfterMS  OptionalMS `json:"notify_after_ms,omitzero" doc:"After how long members who are not connected are notified of a message that they have not read, in milliseconds; null: never. Left out: as it is."`
+	Preview        *bool      `json:"preview,omitempty" doc:"Such a notification shows the beginning of the message. Left out: as it is."`
 }
 
 // Settings are those of a conversation as they are now.

@@ -1,3 +1,5 @@
+// Tests of the operations on conversations.
+
 package api_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the operations on notifications, preferences, reviews and channels.
+
 package api_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of bad input, and of what bounds requests.
+
 package api_test
 
 import (

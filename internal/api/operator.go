@@ -3,6 +3,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,7 +115,7 @@ func (a *API) operator() {
 	register(a, operatorOp("report", "get-report", "The acceptance report",
 		"The report.json that `tidings-lab report` wrote, as it lies in the file of the setting report-file."),
 		scopes, func(context.Context, *struct{}) (*reportOut, error) {
-			text, err := readReport(a.reportAt)
+			text, err := readReport(a.reportFile)
 			return &reportOut{text}, err
 		})
 }
@@ -124,7 +125,14 @@ func readReport(path string) (json.RawMessage, error) {
 	if path == "" {
 		return nil, tidings.Errorf(tidings.NotFound, "there is no report: make one with `tidings-lab report` and name its report.json in the setting report-file")
 	}
-	file, err := os.Open(path)
+	info, err := os.Stat(path) // before it is opened: a pipe would be waited for
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, tidings.Errorf(tidings.NotFound, "what the setting report-file names is no file")
+	}
+	var file *os.File
+	if err == nil {
+		file, err = os.Open(path)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, tidings.Errorf(tidings.NotFound, "there is no report in the file of the setting report-file (any more): make one with `tidings-lab report`")
@@ -136,8 +144,8 @@ func readReport(path string) (json.RawMessage, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the acceptance report: %w", err)
-	case len(text) > maxReport || !json.Valid(text):
-		return nil, tidings.Errorf(tidings.NotFound, "the file of the setting report-file is no report: it is no JSON, or larger than %d MiB", maxReport>>20)
+	case len(text) > maxReport || !json.Valid(text) || !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")):
+		return nil, tidings.Errorf(tidings.NotFound, "the file of the setting report-file is no report: it is no JSON object, or larger than %d MiB", maxReport>>20)
 	}
 	return text, nil
 }

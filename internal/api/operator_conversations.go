@@ -101,7 +101,9 @@ func (a *API) operatorConversations() {
 				return nil, err
 			}
 			if n := len(part.Events); in.Bodies && n > 0 {
-				a.log.InfoContext(ctx, "an operator reads bodies", "by", by(ctx), "conv", in.Conv, "from", part.Events[0].Seq, "to", part.Events[n-1].Seq, "events", n)
+				if err := a.audit(ctx, "an operator reads bodies", "by", by(ctx), "conv", in.Conv, "from", part.Events[0].Seq, "to", part.Events[n-1].Seq, "events", n); err != nil {
+					return nil, err
+				}
 			}
 			return &eventsOut{part}, nil
 		})

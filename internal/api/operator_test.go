@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -224,15 +225,18 @@ func TestOperatorReport(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for what, path := range map[string]string{"no setting": "", "no file": file, "a directory": filepath.Dir(file)} {
-		a := ask(path)
-		if what == "a directory" {
-			if a.status != 500 || strings.Contains(a.text, "secret") || !strings.Contains(f.log.String(), "read the acceptance report") {
-				t.Errorf("%s: %d %s; the log says %s", what, a.status, a.text, f.log.String())
-			}
-		} else if a.status != 404 || a.code() != "NOT_FOUND" || !strings.Contains(a.text, "report-file") || strings.Contains(a.text, "secret") {
+	pipe := filepath.Join(t.TempDir(), "secret-pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, path := range map[string]string{"no setting": "", "no file": file, "a directory": filepath.Dir(file), "a pipe": pipe, "a device": "/dev/zero"} {
+		if a := ask(path); a.status != 404 || a.code() != "NOT_FOUND" || !strings.Contains(a.text, "report-file") || strings.Contains(a.text, "secret") {
 			t.Errorf("%s: %d %s", what, a.status, a.text)
 		}
+	}
+	write("{}")
+	if a := ask(file + "/below"); a.status != 500 || strings.Contains(a.text, "secret") || !strings.Contains(f.log.String(), "the acceptance report") {
+		t.Errorf("a path that leads nowhere: %d %s; the log says %s", a.status, a.text, f.log.String())
 	}
 	write(`{"accepted":true,"checks":[{"id":"1"}]}`)
 	if a := ask(file); a.status != 200 || a.body["accepted"] != true || len(a.body) != 2 {
@@ -242,7 +246,7 @@ func TestOperatorReport(t *testing.T) {
 	if a := f.do("GET", "/v1/operator/report", ""); a.body["accepted"] != false {
 		t.Errorf("a newer report: %d %s", a.status, a.text)
 	}
-	for _, text := range []string{"", "{", `{"accepted":`, `"` + strings.Repeat("x", 8<<20) + `"`} {
+	for _, text := range []string{"", "{", `{"accepted":`, `"` + strings.Repeat("x", 8<<20) + `"`, `null`, `[{"accepted":true}]`, `"accepted"`, `7`} {
 		write(text)
 		if a := f.do("GET", "/v1/operator/report", ""); a.status != 404 || !strings.Contains(a.text, "is no report") {
 			t.Errorf("a file that begins %.20q: %d %s", text, a.status, a.text)

@@ -52,6 +52,12 @@ func TestMuteConversation(t *testing.T) {
 		}
 	}
 	s.as("u-ben", 400, "PUT", path, `{"until":"tomorrow"}`)
+	// By the database's clock: one that is past keeps nobody from anything.
+	s.as("u-ben", 200, "PUT", path, `{}`)
+	if a := s.as("u-ben", 200, "PUT", path, `{"until":"2001-01-01T00:00:00Z"}`); a.body["muted"] != false || a.body["until"] != nil {
+		t.Error(a.text)
+	}
+	s.as("u-ben", 200, "DELETE", path, "")
 	if n := s.count("SELECT count(*) FROM tidings.mute"); n != 0 {
 		t.Errorf("%d mutes are stored", n)
 	}

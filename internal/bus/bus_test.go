@@ -1,3 +1,5 @@
+// Tests of wake-ups between processes.
+
 package bus_test
 
 import (

@@ -1,3 +1,5 @@
+// A bus and what it has heard, for tests.
+
 package bus_test
 
 import (

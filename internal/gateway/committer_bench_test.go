@@ -1,3 +1,5 @@
+// Measures the committer.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the committer when locks are held and answers are lost.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// A committer with a database, for tests.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the committer with random messages.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the committer: what it stores, tells and answers.
+
 package gateway
 
 import (

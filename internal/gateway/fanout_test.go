@@ -1,3 +1,5 @@
+// Measures how one message reaches many.
+
 package gateway
 
 import (

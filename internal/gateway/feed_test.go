@@ -1,3 +1,5 @@
+// Tests of a feed's entries.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of a gateway over real sockets.
+
 package gateway
 
 import (

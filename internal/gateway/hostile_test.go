@@ -1,3 +1,5 @@
+// Tests of peers that break the rules or fall silent.
+
 package gateway
 
 import (

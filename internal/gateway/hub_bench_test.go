@@ -1,3 +1,5 @@
+// Measures the hub.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the hub when wake-ups are lost.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// A hub with a database and sessions, for tests.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the hub: what it pushes to whom, in which order.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the limits on requests, receivers and connections.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// No goroutine outlives the tests.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Measures the memory of idle connections.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of a gateway without its database, and of what it logs.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// The other end of a socket, for tests.
+
 package gateway
 
 import (

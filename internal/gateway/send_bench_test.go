@@ -1,3 +1,5 @@
+// Measures sends over sockets.
+
 package gateway
 
 import (

@@ -1,3 +1,5 @@
+// Tests of a session's queue and writer.
+
 package gateway
 
 import (

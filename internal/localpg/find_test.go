@@ -1,3 +1,5 @@
+// Tests of how PostgreSQL is found and fetched.
+
 package localpg
 
 import (

@@ -1,3 +1,5 @@
+// Tests of a private PostgreSQL.
+
 package localpg
 
 import (

@@ -1,3 +1,5 @@
+// Servers that processes of their own run, for tests.
+
 package localpg
 
 import (

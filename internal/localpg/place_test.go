@@ -1,3 +1,5 @@
+// Tests of where the data lie.
+
 package localpg
 
 import (

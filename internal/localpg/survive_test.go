@@ -1,3 +1,5 @@
+// Tests of what outlives what: owner, supervisor, postmaster.
+
 package localpg
 
 import (

@@ -26,7 +26,7 @@ const (
 // docs/configuration.md is printed from the tags.
 type Config struct {
 	DatabaseURL   string   `name:"database-url" env:"TIDINGS_DATABASE_URL" placeholder:"URL" help:"PostgreSQL connection string."`
-	DatabaseConns int32    `name:"database-conns" env:"TIDINGS_DATABASE_CONNS" default:"40" help:"Largest number of connections to the database; a gateway that has another role beside it has half of them for itself. At least 2, such a process at least 4. It opens two more, for wake-ups."`
+	DatabaseConns int32    `name:"database-conns" env:"TIDINGS_DATABASE_CONNS" default:"40" help:"Largest number of connections to the database; a gateway that has another role beside it has half of them for itself. At least 2, a worker at least 3; where they are divided twice as many. It opens two more, for wake-ups."`
 	Roles         []string `name:"roles" env:"TIDINGS_ROLES" default:"api,worker" enum:"api,worker,gateway" help:"What this process does: api serves HTTP, worker carries out tasks and does the housekeeping, gateway serves the WebSockets of conversations."`
 
 	Listen        string   `name:"listen" env:"TIDINGS_LISTEN" default:"127.0.0.1:8080" help:"Where HTTP is served, without TLS: put a proxy in front. A worker alone serves only /healthz, /readyz and /metrics."`
@@ -120,6 +120,9 @@ func (c *Config) wrong() error {
 	}
 	if c.divided() && c.DatabaseConns < 4 {
 		return errors.New("database-conns must be at least 4 for a gateway that has another role beside it: each half takes two at once")
+	}
+	if least := int32(3); c.is(RoleWorker) && (c.DatabaseConns < least || c.divided() && c.DatabaseConns < 2*least) {
+		return errors.New("database-conns must be at least 3 for a worker, 6 with a gateway beside it: marking notifications and notifying members take two each, one of which they hold while they wait for the other")
 	}
 	if c.Retention > store.LongestSetting {
 		return fmt.Errorf("retention must be at most %d days", store.LongestSetting/(24*time.Hour))

@@ -1,3 +1,5 @@
+// Tests of the settings.
+
 package server
 
 import (
@@ -116,7 +118,7 @@ func TestLifetimeSettings(t *testing.T) {
 	}
 }
 
-// A gateway with another role beside it has two pools: neither gets more than its half, and each gets two.
+// A gateway with another role beside it has two pools: neither gets more than its half, and each gets two, a worker's three.
 func TestConnectionsOfTwoPools(t *testing.T) {
 	for _, c := range []struct {
 		roles []string
@@ -127,10 +129,14 @@ func TestConnectionsOfTwoPools(t *testing.T) {
 		{[]string{RoleGateway, RoleGateway}, 2},
 		{[]string{RoleGateway, RoleAPI}, 4},
 		{[]string{RoleAPI, RoleGateway}, 4},
+		{[]string{RoleWorker}, 3},
+		{[]string{RoleWorker, RoleAPI}, 3},
+		{[]string{RoleGateway, RoleWorker}, 6},
 	} {
-		for conns := range int32(6) {
+		for conns := range int32(8) {
 			cfg := Config{DatabaseURL: "x", Roles: c.roles, DatabaseConns: conns, Drain: 1, HousekeepingEach: 1, TokenHS256Secret: Secret{Text: strings.Repeat("s", 32)},
-				TokenAudience: "tidings", GatewayPing: 1, GatewayLease: 1, GatewayDrain: 1, GatewayConnections: 1, GatewayPerUser: 1, GatewayRate: 1, GatewayBatch: 1}
+				TokenAudience: "tidings", GatewayPing: 1, GatewayLease: 1, GatewayDrain: 1, GatewayConnections: 1, GatewayPerUser: 1, GatewayRate: 1, GatewayBatch: 1,
+				Channels: map[string]Channel{"x": {}}, ChatNotifyTTL: time.Hour, ChatPreviewLength: 1}
 			if err := cfg.check(); (err == nil) != (conns >= c.least) {
 				t.Errorf("%v with %d connections: %v", c.roles, conns, err)
 			}

@@ -1,3 +1,5 @@
+// Tests of the configuration file, and of the reference that is printed from the code.
+
 package server
 
 import (

@@ -127,7 +127,8 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *Server, err erro
 	mux := http.NewServeMux()
 	if cfg.is(RoleAPI) {
 		s.telling = bus.New(bus.Config{Conn: s.store.Pool().Config().ConnConfig, Sender: processID("api"), Log: log})
-		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, ReadMoved: s.readMoved, Retention: cfg.Retention, NotifyAfter: cfg.ChatNotifyAfter, Version: Version(), ReportFile: cfg.ReportFile, Logger: log, Registerer: registry})
+		served, err := api.New(api.Config{Store: s.store, Channels: transports, Keys: keys, Wake: s.wakes.wake, ReadMoved: s.readMoved,
+			Retention: cfg.Retention, NotifyAfter: cfg.ChatNotifyAfter, Version: Version(), ReportFile: cfg.ReportFile, Logger: log, Registerer: registry})
 		if err != nil {
 			return nil, err
 		}

@@ -1,3 +1,5 @@
+// Tests of a whole server.
+
 package server
 
 import (

@@ -40,9 +40,13 @@ func newUnread(s *store.Store, notice store.UnreadNotice, wake func(), log *slog
 // run notifies until ctx ends.
 func (u *unread) run(ctx context.Context) {
 	var warned time.Time // when it last failed and said so; zero: it works
+	notice := u.notice
+	notice.Resume = true
 	every(ctx, unreadEach, func(ctx context.Context) {
 		for more := true; more && ctx.Err() == nil; {
-			done, err := u.store.NotifyUnread(ctx, u.notice)
+			done, err := u.store.NotifyUnread(ctx, notice)
+			// Until all that was due has been gone through by a process of which this one knows that it ended.
+			notice.Resume = err != nil || done.Busy || notice.Resume && done.More
 			if done.Notifications > 0 {
 				u.created.Add(float64(done.Notifications))
 				u.wake()

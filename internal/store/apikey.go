@@ -19,14 +19,14 @@ import (
 // The scopes that a key can have.
 const (
 	ScopeNotify  = "notify"   // submit, read and cancel notifications
-	ScopePrefs   = "prefs"    // read and write preferences and opt-outs
+	ScopePrefs   = "prefs"    // read and write preferences, opt-outs and quiet hours
 	ScopeReview  = "review"   // read and settle parked tasks
 	ScopeOperate = "operate"  // see what is going on, without content; pause and resume channels
 	ScopeBodies  = "bodies"   // with operate: read the content of conversations, which is logged
 	ScopeMetrics = "metrics"  // read metrics
 	ScopeActUser = "act:user" // act in the name of a user
 
-	ScopeConversations = "conversations" // create conversations, change their members
+	ScopeConversations = "conversations" // create conversations, change their settings and members
 )
 
 // Scopes lists every scope.

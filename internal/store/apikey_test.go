@@ -1,3 +1,5 @@
+// Tests of API keys.
+
 package store_test
 
 import (

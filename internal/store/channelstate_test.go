@@ -1,3 +1,5 @@
+// Tests of pauses, and of what is told of channels.
+
 package store_test
 
 import (

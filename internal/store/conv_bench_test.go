@@ -1,3 +1,5 @@
+// A store with conversations and members, for tests of the log.
+
 package store_test
 
 import (

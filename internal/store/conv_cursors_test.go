@@ -1,3 +1,5 @@
+// Tests of cursors.
+
 package store_test
 
 import (

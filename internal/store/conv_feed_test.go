@@ -1,3 +1,5 @@
+// Tests of what gateways read of logs.
+
 package store_test
 
 import (

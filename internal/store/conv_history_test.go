@@ -1,3 +1,5 @@
+// Conversations that are filled by SQL, and the model of what is in them.
+
 package store_test
 
 import (

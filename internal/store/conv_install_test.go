@@ -1,3 +1,5 @@
+// Tests of the installations of a device.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of creation, joins and leaves.
+
 package store_test
 
 import (

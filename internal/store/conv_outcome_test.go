@@ -1,3 +1,5 @@
+// Tests of what became of a send.
+
 package store_test
 
 import (

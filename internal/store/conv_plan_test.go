@@ -1,8 +1,8 @@
+// Tests of what reading a conversation reads.
+
 package store
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,80 +13,12 @@ import (
 	"github.com/tidings-project/tidings/internal/localpg/pgtest"
 )
 
-// planned is a node of a plan that was run.
-type planned struct {
-	Type     string    `json:"Node Type"`
-	Relation string    `json:"Relation Name"`
-	Index    string    `json:"Index Name"`
-	Cond     string    `json:"Index Cond"`
-	Rows     float64   `json:"Actual Rows"`
-	Loops    float64   `json:"Actual Loops"`
-	Removed  float64   `json:"Rows Removed by Filter"`
-	Plans    []planned `json:"Plans"`
-}
-
-// each calls f for a node and all below it.
-func (p *planned) each(f func(*planned)) {
-	f(p)
-	for i := range p.Plans {
-		p.Plans[i].each(f)
-	}
-}
-
-// touched is how many rows of a table a plan has read, and through which indexes.
-func (p *planned) touched(table string) (rows int, by []string) {
-	p.each(func(n *planned) {
-		if n.Relation == table && n.Type != "ModifyTable" {
-			rows += int((n.Rows + n.Removed) * n.Loops)
-			by = append(by, strings.TrimSpace(n.Type+" "+n.Index))
-		}
-	})
-	return rows, by
-}
-
-// explained runs a statement under the settings of byKey, rolls it back and returns what it did.
-func explained(ctx context.Context, t *testing.T, conn *pgx.Conn, sql string, args pgx.NamedArgs) planned {
-	t.Helper()
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	if _, err := tx.Exec(ctx, byKeySQL); err != nil {
-		t.Fatal(err)
-	}
-	var text []byte
-	if err := tx.QueryRow(ctx, `EXPLAIN (ANALYZE, FORMAT JSON) `+sql, args).Scan(&text); err != nil {
-		t.Fatal(err)
-	}
-	var plans []struct{ Plan planned }
-	if err := json.Unmarshal(text, &plans); err != nil {
-		t.Fatal(err)
-	}
-	return plans[0].Plan
-}
-
 // However large a log is and whatever the statistics say of it, reading costs what it returns: each statement finds its rows by keys.
 func TestReadingCostsWhatItReturns(t *testing.T) {
 	pool := pgtest.New(t)
 	ctx := t.Context()
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := conn.Exec(ctx, sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const n = 200_000
-	// As on a young installation: nobody has looked at the tables since they were empty.
-	for _, table := range []string{"conversation", "event", "member", "delivered", "read"} {
-		exec(`ALTER TABLE tidings.` + table + ` SET (autovacuum_enabled = off)`)
-		exec(`ANALYZE tidings.` + table)
-	}
+	conn, exec := young(t, pool, "conversation", "event", "member", "delivered", "read")
 	// big: ana is in from the beginning to 10, and again for the last 50; ben all the time. 300 small ones beside it.
 	exec(`INSERT INTO tidings.conversation (conv_id, epoch, next_seq) VALUES ('big', 77, $1::bigint + 1)`, n)
 	exec(`INSERT INTO tidings.event (conv_id, seq, kind, mid, sender_user, cmid, body)
@@ -130,7 +62,7 @@ func TestReadingCostsWhatItReturns(t *testing.T) {
 			{"acks", ackSQL, args(pgx.NamedArgs{"convs": []string{"big", "small1", "small2"}, "users": []string{"ben", "ben", "ben"}, "devices": []string{"d1", "d1", "d2"},
 				"installs": []int64{1, 1, 1}, "epochs": []int64{0, 0, 77}, "seqs": []int64{5, 95, 95}}), 0, 3},
 		} {
-			plan := explained(ctx, t, conn.Conn(), c.sql, c.args)
+			plan := explained(ctx, t, conn, c.sql, c.args)
 			rows, by := plan.touched("event")
 			if rows > c.events || c.events > 0 && (rows == 0 || slices.ContainsFunc(by, func(i string) bool {
 				return i != "Index Scan event_pkey" && i != "Index Scan Backward event_pkey" && i != "Index Only Scan event_pkey"

@@ -1,3 +1,5 @@
+// Tests of the queue of what gateways have to hear of.
+
 package store_test
 
 import (

@@ -17,22 +17,7 @@ import (
 func TestPurgingCostsWhatItDeletes(t *testing.T) {
 	pool := pgtest.New(t)
 	ctx := t.Context()
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	exec := func(sql string) {
-		t.Helper()
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// As on a young installation: nobody has looked at the tables since they were empty.
-	for _, table := range []string{"conversation", "event", "tombstone", "taken_back"} {
-		exec(`ALTER TABLE tidings.` + table + ` SET (autovacuum_enabled = off)`)
-		exec(`ANALYZE tidings.` + table)
-	}
+	conn, exec := young(t, pool, "conversation", "event", "tombstone", "taken_back")
 	exec(`INSERT INTO tidings.conversation (conv_id, epoch, next_seq, retention_ms) SELECT 'c-' || n, 77, 3, CASE WHEN n % 100 = 0 THEN 1000 END FROM generate_series(1, 20000) n`)
 	exec(`INSERT INTO tidings.event (conv_id, seq, kind, sender_user, created_at) SELECT 'c-' || n, s, 'join', 'ben', now() - interval '1 hour' FROM generate_series(1, 20000) n, generate_series(1, 2) s`)
 	exec(`INSERT INTO tidings.conversation (conv_id, epoch, next_seq, retention_ms) VALUES ('big', 77, 100001, 1000)`)
@@ -65,7 +50,7 @@ func TestPurgingCostsWhatItDeletes(t *testing.T) {
 			{"a step", purgeLogSQL, pgx.NamedArgs{"conv": "big", "min": 1, "cut": 100, "epoch": 77}, most{"conversation": 1, "event": 201}, []string{"Index Scan conversation_pkey", "Index Scan event_pkey"}},
 			{"tombstones", forgetMessagesSQL, pgx.NamedArgs{"older_ms": 60000.0, "limit": 50}, most{"tombstone": 100}, []string{"Index Scan tombstone_age", "Index Scan tombstone_pkey"}},
 		} {
-			plan := explained(ctx, t, conn.Conn(), c.sql, c.args)
+			plan := explained(ctx, t, conn, c.sql, c.args)
 			for table, most := range c.rows {
 				rows, by := plan.touched(table)
 				if rows > most || rows == 0 || slices.ContainsFunc(by, func(how string) bool { return !slices.Contains(c.by, how) }) {

@@ -1,3 +1,5 @@
+// Tests of reading logs and lists.
+
 package store_test
 
 import (

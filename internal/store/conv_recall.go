@@ -45,9 +45,10 @@ func (a *Recalled) Refusal() error {
 const wasMemberSQL = `SELECT EXISTS (SELECT FROM tidings.member m WHERE m.conv_id = @conv AND m.user_id = @user)`
 
 // recallSQL judges a recall under the conversation's lock and carries it out: the recall is a new event (R2), and the message has no
-// content any more (R6). The journal, the intent to mark notifications, the look at who has not read and the news for gateways are written with it. Everything is found
-// by primary keys, event_cmid and member_open. That the user was ever a member is known (wasMemberSQL). The key comes before all else, so that an answer that was lost can be had again however
-// late; the epoch before any number.
+// content any more (R6). The journal, the intent to mark notifications, that somebody has to look who has not read, and the news for
+// gateways are written with it. Everything is found by primary keys, event_cmid and member_open. That the user was ever a member is known
+// (wasMemberSQL). The key comes before all else, so that an answer that was lost can be had again however late; the epoch before any
+// number.
 //
 // A purged key may have been that of this very recall if its target could have been purged by then, too.
 const recallSQL = `WITH looked AS MATERIALIZED (

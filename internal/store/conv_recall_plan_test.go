@@ -16,21 +16,7 @@ import (
 func TestRecallReadsByKeys(t *testing.T) {
 	pool := pgtest.New(t)
 	ctx := t.Context()
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := conn.Exec(ctx, sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, table := range []string{"conversation", "event", "member", "tombstone"} {
-		exec(`ALTER TABLE tidings.` + table + ` SET (autovacuum_enabled = off)`)
-		exec(`ANALYZE tidings.` + table)
-	}
+	conn, exec := young(t, pool, "conversation", "event", "member", "tombstone")
 	const n = 50_000
 	exec(`INSERT INTO tidings.conversation (conv_id, epoch, next_seq) SELECT 'c' || c, 77, $1::bigint + 1 FROM generate_series(1, 200) c`, n)
 	exec(`INSERT INTO tidings.event (conv_id, seq, kind, mid, sender_user, cmid, body)
@@ -43,7 +29,7 @@ func TestRecallReadsByKeys(t *testing.T) {
 			exec(`ANALYZE tidings.conversation, tidings.event, tidings.member, tidings.tombstone`)
 		}
 		for _, c := range []struct{ user, cmid string }{{"ana", "r-1"}, {"ana", "m7"}, {"ben", "t7"}} {
-			plan := explained(ctx, t, conn.Conn(), recallSQL, pgx.NamedArgs{"conv": "c7", "user": c.user, "device": nil, "cmid": c.cmid, "epoch": 77, "target": n - 5, "post": true})
+			plan := explained(ctx, t, conn, recallSQL, pgx.NamedArgs{"conv": "c7", "user": c.user, "device": nil, "cmid": c.cmid, "epoch": 77, "target": n - 5, "post": true})
 			for table, most := range map[string]int{"conversation": 2, "event": 3, "member": 3, "tombstone": 1} {
 				rows, by := plan.touched(table)
 				if rows > most || len(by) == 0 || slices.ContainsFunc(by, func(i string) bool { return !strings.HasPrefix(i, "Index ") }) {

@@ -1,3 +1,5 @@
+// Tests of hellos, routes and gateways' leases.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of sending.
+
 package store_test
 
 import (

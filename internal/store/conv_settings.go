@@ -40,7 +40,8 @@ const settingsSQL = `UPDATE tidings.conversation c SET recall_window_ms = coales
 	WHERE c.conv_id = @conv RETURNING c.recall_window_ms, c.retention_ms, c.notify_after_ms, c.preview`
 
 // ChangeSettings changes settings of conv, those that are not nil, and returns what they are now. A recall is judged by the window at its
-// time. What a shorter retention lets the next purge delete does not come back. Members are notified of messages that are sent from then on. NOT_FOUND tells that there is no such conversation.
+// time. What a shorter retention lets the next purge delete does not come back. Members are notified of messages that are sent from then
+// on. NOT_FOUND tells that there is no such conversation.
 func (s *Store) ChangeSettings(ctx context.Context, conv string, change SettingsChange) (now Settings, err error) {
 	if err := tidings.CheckID("conv", conv); err != nil {
 		return now, err

@@ -1,3 +1,5 @@
+// Tests of what is withheld from a user, and of the sum over routes.
+
 package store
 
 import (

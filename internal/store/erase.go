@@ -54,8 +54,9 @@ const knownUserSQL = `SELECT EXISTS (SELECT m.conv_id FROM tidings.member m WHER
 const eraseNotedSQL = `INSERT INTO tidings.taken_back (conv_id, what, user_id, cutoff_at, epoch) VALUES ('', 'erase', @user, @cutoff::timestamptz, @epoch)`
 
 // EraseUser erases what user has written so far and where user is reached, on the order of actor: each message is recalled, whatever the
-// conversation's window; the preferences with their addresses, the quiet hours and the mutes are deleted; the user's notifications lose their content and the addresses
-// of their tasks, and are cancelled. So what was not sent will not be, and what may have been sent waits for a person, with its journal.
+// conversation's window; the preferences with their addresses, the quiet hours and the mutes are deleted; the user's notifications lose
+// their content and the addresses of their tasks, and are cancelled. So what was not sent will not be, and what may have been sent waits
+// for a person, with its journal.
 //
 // It goes in steps, each a transaction of its own; after an error, run it again for the rest. A transaction that was open meanwhile may
 // commit what no step has seen: when all is gone through, the erasure waits for those, at most a minute, and goes through all once more.

@@ -21,22 +21,8 @@ import (
 func TestTakingBackReadsByKeys(t *testing.T) {
 	pool := pgtest.New(t)
 	ctx := t.Context()
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := conn.Exec(ctx, sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
 	tables := []string{"conversation", "event", "member", "taken_back", "notification", "task"}
-	for _, table := range tables {
-		exec(`ALTER TABLE tidings.` + table + ` SET (autovacuum_enabled = off)`)
-		exec(`ANALYZE tidings.` + table)
-	}
+	conn, exec := young(t, pool, tables...)
 	const n = 40_000
 	exec(`INSERT INTO tidings.conversation (conv_id, epoch, next_seq) SELECT 'c' || c, 77, $1::bigint + 1 FROM generate_series(1, 200) c`, n)
 	exec(`INSERT INTO tidings.event (conv_id, seq, kind, mid, sender_user, cmid, body) SELECT c, n, 'msg', gen_random_uuid(), CASE n % 100 WHEN 0 THEN 'ana' ELSE 'ben' END, 'm' || n, 'body'
@@ -95,7 +81,7 @@ func TestTakingBackReadsByKeys(t *testing.T) {
 			{"the lag", journalLagSQL, map[string]int{"taken_back": 20}},
 			{"forgetting takings", deleteTakingsSQL, map[string]int{"taken_back": 100}},
 		} {
-			plan := explained(ctx, t, conn.Conn(), c.sql, of)
+			plan := explained(ctx, t, conn, c.sql, of)
 			for table, most := range c.most {
 				rows, by := plan.touched(table)
 				if rows > most || len(by) == 0 || slices.ContainsFunc(by, func(i string) bool { return !strings.HasPrefix(i, "Index ") }) {
@@ -111,22 +97,9 @@ func TestTakingBackReadsByKeys(t *testing.T) {
 func TestTakingBackReadsByKeysWhileALogGrows(t *testing.T) {
 	pool := pgtest.New(t)
 	ctx := t.Context()
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := conn.Exec(ctx, sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const n = 20_000
 	tables := []string{"conversation", "event", "member", "taken_back"}
-	for _, table := range tables {
-		exec(`ALTER TABLE tidings.` + table + ` SET (autovacuum_enabled = off)`)
-	}
+	conn, exec := young(t, pool, tables...)
 	exec(`INSERT INTO tidings.conversation (conv_id, epoch, next_seq) SELECT 'c' || c, 77, 2 FROM generate_series(1, 2000) c`)
 	const grow = `INSERT INTO tidings.event (conv_id, seq, kind, mid, sender_user, cmid, body) SELECT c, n, 'msg', gen_random_uuid(), 'ana', 'm' || n, 'body'`
 	exec(grow + ` FROM (SELECT 'c' || i AS c, 1 AS n FROM generate_series(1, 2000) i) x`)
@@ -161,7 +134,7 @@ func TestTakingBackReadsByKeysWhileALogGrows(t *testing.T) {
 		{"what was not copied", takingsSQL, map[string]int{"taken_back": len(seqs)}},
 		{"marking one as copied", takenSQL, map[string]int{"taken_back": 1}},
 	} {
-		plan := explained(ctx, t, conn.Conn(), c.sql, args)
+		plan := explained(ctx, t, conn, c.sql, args)
 		for table, most := range c.most {
 			rows, by := plan.touched(table)
 			if rows > most || rows == 0 || slices.ContainsFunc(by, func(i string) bool { return !strings.HasPrefix(i, "Index ") }) {

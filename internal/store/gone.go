@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -69,10 +70,10 @@ const (
 	markLeftSQL = somePage + aboutLeft + lockPage + aboutLeft + endPage
 )
 
-// They end what was marked, by gone's primary key; a recall and a leave stay for the second time.
+// They end what was marked, by gone's primary key; a recall and a leave stay for the second time. A word that was renewed meanwhile stays.
 const (
-	deleteGoneSQL = `DELETE FROM tidings.gone g WHERE g.conv_id = @conv AND g.why = @why AND g.user_id = @user AND g.seq = @seq`
-	keepGoneSQL   = `UPDATE tidings.gone g SET marked = true WHERE g.conv_id = @conv AND g.why = @why AND g.user_id = @user AND g.seq = @seq`
+	deleteGoneSQL = `DELETE FROM tidings.gone g WHERE g.conv_id = @conv AND g.why = @why AND g.user_id = @user AND g.seq = @seq AND g.at = @at`
+	keepGoneSQL   = `UPDATE tidings.gone g SET marked = true WHERE g.conv_id = @conv AND g.why = @why AND g.user_id = @user AND g.seq = @seq AND g.at = @at`
 )
 
 // MarkedGone is what a pass of MarkGone did.
@@ -213,15 +214,18 @@ func (s *Store) markPages(ctx context.Context, some []*marking, limit int) error
 	return s.write(ctx, "mark notifications of what is gone", func(ctx context.Context) error { return s.byKey(ctx, pages, read...) })
 }
 
-// settleGone ends rows whose notifications are marked.
+// settleGone ends rows whose notifications are marked, in the order of gone's primary key.
 func settleGone(ctx context.Context, tx pgx.Tx, rows []gone) error {
+	slices.SortFunc(rows, func(a, b gone) int {
+		return cmp.Or(cmp.Compare(a.Conv, b.Conv), cmp.Compare(a.Why, b.Why), cmp.Compare(a.User, b.User), cmp.Compare(a.Seq, b.Seq))
+	})
 	settle := &pgx.Batch{}
 	for _, g := range rows {
 		sql := deleteGoneSQL
 		if !g.Again && g.Why != "read" {
 			sql = keepGoneSQL
 		}
-		settle.Queue(sql, pgx.NamedArgs{"conv": g.Conv, "why": g.Why, "user": g.User, "seq": g.Seq})
+		settle.Queue(sql, pgx.NamedArgs{"conv": g.Conv, "why": g.Why, "user": g.User, "seq": g.Seq, "at": g.At})
 	}
 	return tx.SendBatch(ctx, settle).Close()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -344,8 +345,8 @@ func TestMarkGonePlans(t *testing.T) {
 			"markReadSQL":     {pgx.NamedArgs{"conv": "c-1", "user": "u-101", "seq": 20000, "bucket": tidings.Bucket("u-101"), "limit": 20}, "notification_about_user"},
 			"markLeftSQL":     {pgx.NamedArgs{"conv": "c-1", "user": "u-101", "seq": 20000, "bucket": tidings.Bucket("u-101"), "limit": 20, "at": "2030-01-01"}, "notification_about_user"},
 			"goneSQL":         {pgx.NamedArgs{"limit": 10, "again_ms": 60000.0}, "gone_unmarked"},
-			"deleteGoneSQL":   {pgx.NamedArgs{"conv": "c-1", "why": "read", "user": "u-1", "seq": 1}, "gone_pkey"},
-			"keepGoneSQL":     {pgx.NamedArgs{"conv": "c-1", "why": "read", "user": "u-1", "seq": 1}, "gone_pkey"},
+			"deleteGoneSQL":   {pgx.NamedArgs{"conv": "c-1", "why": "read", "user": "u-1", "seq": 1, "at": time.Now()}, "gone_pkey"},
+			"keepGoneSQL":     {pgx.NamedArgs{"conv": "c-1", "why": "read", "user": "u-1", "seq": 1, "at": time.Now()}, "gone_pkey"},
 		} {
 			found := false
 			for _, s := range allStatements(t) {

@@ -1,3 +1,5 @@
+// A store on a database of its own, for tests.
+
 package store_test
 
 import (

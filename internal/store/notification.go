@@ -27,6 +27,7 @@ type Notification struct {
 	MaxAttempts int                `json:"max_attempts"`
 	Duplicates  tidings.Duplicates `json:"duplicates"`
 	About       *tidings.About     `json:"about,omitempty"`
+	Preview     bool               `json:"preview,omitempty"`       // the body is that of the message it is about, read when the call is made
 	AboutGoneAt *time.Time         `json:"about_gone_at,omitempty"` // since when its source message is gone
 	NotBefore   *time.Time         `json:"not_before,omitempty"`
 	ExpiresAt   time.Time          `json:"expires_at"`
@@ -79,20 +80,22 @@ type Attempt struct {
 // TaskDetail is a task with its journal and with what of its notification a person needs to judge it.
 type TaskDetail struct {
 	Task
-	EventKey    string     `json:"event_key"`
-	Title       string     `json:"title,omitempty"`
-	Body        string     `json:"body,omitempty"`
-	Address     string     `json:"address,omitempty"` // frozen at the first claim
-	CreatedAt   time.Time  `json:"created_at"`
-	ExpiresAt   time.Time  `json:"expires_at"`
-	CancelledAt *time.Time `json:"cancelled_at,omitempty"`
-	ErasedAt    *time.Time `json:"erased_at,omitempty"` // since when it has neither content nor address
-	Attempts    []Attempt  `json:"attempts"`            // by number
+	EventKey    string         `json:"event_key"`
+	Title       string         `json:"title,omitempty"`
+	Body        string         `json:"body,omitempty"`
+	About       *tidings.About `json:"about,omitempty"`
+	Preview     bool           `json:"preview,omitempty"` // the body that was sent was the beginning of the message it is about
+	Address     string         `json:"address,omitempty"` // frozen at the first claim
+	CreatedAt   time.Time      `json:"created_at"`
+	ExpiresAt   time.Time      `json:"expires_at"`
+	CancelledAt *time.Time     `json:"cancelled_at,omitempty"`
+	ErasedAt    *time.Time     `json:"erased_at,omitempty"` // since when it has neither content nor address
+	Attempts    []Attempt      `json:"attempts"`            // by number
 }
 
 const (
 	notificationColumns = `n.id, n.user_id, n.event_key, coalesce(n.title, ''), coalesce(n.body, ''), n.data, coalesce(n.category, ''), n.channels,
-		n.priority, n.max_attempts, n.duplicates, n.about_conv, n.about_seq, n.about_gone_at, n.not_before, n.expires_at, n.created_at,
+		n.priority, n.max_attempts, n.duplicates, n.about_conv, n.about_seq, n.preview, n.about_gone_at, n.not_before, n.expires_at, n.created_at,
 		n.cancelled_at, n.erased_at, n.purged_at`
 
 	taskColumns = `t.id, t.notification_id, t.user_id, t.channel, t.slot, t.priority, t.state, t.needs_review, t.outcome_uncertain, t.attempt_count,
@@ -143,7 +146,7 @@ func (s *Store) notification(ctx context.Context, sql string, args pgx.NamedArgs
 		var conv *string
 		var seq *int64
 		err := tx.QueryRow(ctx, sql, args).Scan(&n.ID, &n.User, &n.EventKey, &n.Title, &n.Body, &n.Data, &n.Category, &n.Channels,
-			&n.Priority, &n.MaxAttempts, &n.Duplicates, &conv, &seq, &n.AboutGoneAt, &n.NotBefore, &n.ExpiresAt, &n.CreatedAt,
+			&n.Priority, &n.MaxAttempts, &n.Duplicates, &conv, &seq, &n.Preview, &n.AboutGoneAt, &n.NotBefore, &n.ExpiresAt, &n.CreatedAt,
 			&n.CancelledAt, &n.ErasedAt, &n.PurgedAt)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return tidings.Errorf(tidings.NotFound, "there is no such notification")
@@ -165,7 +168,8 @@ func (s *Store) notification(ctx context.Context, sql string, args pgx.NamedArgs
 }
 
 // taskDetailSQL reads a task and its notification, both by primary key.
-const taskDetailSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, ''), coalesce(n.body, ''), coalesce(t.address, ''), n.created_at, n.expires_at, n.cancelled_at, n.erased_at
+const taskDetailSQL = `SELECT ` + taskColumns + `, n.event_key, coalesce(n.title, ''), coalesce(n.body, ''), n.about_conv, n.about_seq, n.preview, coalesce(t.address, ''),
+		n.created_at, n.expires_at, n.cancelled_at, n.erased_at
 	  FROM tidings.task t
 	  JOIN tidings.notification n ON n.id = t.notification_id AND n.bucket = t.bucket
 	 WHERE t.id = @id AND t.bucket = @bucket AND n.bucket = @bucket`
@@ -179,12 +183,17 @@ const attemptsSQL = `SELECT a.n, a.action, a.worker, a.started_at, a.finished_at
 func (s *Store) TaskDetail(ctx context.Context, id tidings.UUID) (d TaskDetail, err error) {
 	args := pgx.NamedArgs{"id": id, "bucket": id.Bucket()}
 	err = s.snapshot(ctx, "read a task", func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, taskDetailSQL, args).Scan(append(d.Task.fields(), &d.EventKey, &d.Title, &d.Body, &d.Address, &d.CreatedAt, &d.ExpiresAt, &d.CancelledAt, &d.ErasedAt)...)
+		var conv *string
+		var seq *int64
+		err := tx.QueryRow(ctx, taskDetailSQL, args).Scan(append(d.Task.fields(), &d.EventKey, &d.Title, &d.Body, &conv, &seq, &d.Preview, &d.Address, &d.CreatedAt, &d.ExpiresAt, &d.CancelledAt, &d.ErasedAt)...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return tidings.Errorf(tidings.NotFound, "there is no such task")
 		}
 		if err != nil {
 			return err
+		}
+		if conv != nil && seq != nil {
+			d.About = &tidings.About{Conv: *conv, Seq: *seq}
 		}
 		rows, err := tx.Query(ctx, attemptsSQL, args)
 		if err != nil {

@@ -1,3 +1,5 @@
+// Tests of reading and cancelling notifications.
+
 package store_test
 
 import (

@@ -39,9 +39,9 @@ type ConversationItem struct {
 	RetentionMS *int64    `json:"retention_ms,omitempty" doc:"How long events are kept, in milliseconds; absent: for ever."`
 }
 
-// conversationItem are the columns of a ConversationItem of c; members are counted through member_open.
+// conversationItem are the columns of a ConversationItem of c, which is one of convs; members are counted through member_open.
 const conversationItem = `c.conv_id, c.epoch, c.next_seq - 1, c.min_seq,
-		(SELECT count(*) FROM (SELECT FROM tidings.member m WHERE m.conv_id = c.conv_id AND m.leave_seq IS NULL LIMIT @most::bigint) counted),
+		(SELECT count(*) FROM (SELECT FROM tidings.member m WHERE m.conv_id = c.conv_id AND m.conv_id = ANY (@convs::text[]) AND m.leave_seq IS NULL LIMIT @most::bigint) counted),
 		c.created_at, c.retention_ms`
 
 // convsSQL steps through the primary key of conversation.
@@ -107,7 +107,7 @@ type MembershipDetail struct {
 }
 
 // conversationDetailSQL reads a conversation by primary key.
-const conversationDetailSQL = `SELECT ` + conversationItem + `, c.recall_window_ms, c.notify_after_ms, c.preview FROM tidings.conversation c WHERE c.conv_id = @conv::text`
+const conversationDetailSQL = `SELECT ` + conversationItem + `, c.recall_window_ms, c.notify_after_ms, c.preview FROM tidings.conversation c WHERE c.conv_id = ANY (@convs::text[])`
 
 // shownMembersSQL reads who is in through member_open and, if those are few, who was through the primary key: on its way it passes only
 // those few. Cursors are read by ranges of their primary keys.
@@ -124,9 +124,9 @@ const shownMembersSQL = `WITH present AS MATERIALIZED (
 	)
 	SELECT h.user_id, h.join_seq, h.leave_seq, coalesce(r.seq, 0), coalesce(d.devices, '{}'), coalesce(d.seqs, '{}')
 	  FROM shown h
-	  LEFT JOIN tidings.read r ON r.conv_id = h.conv_id AND r.user_id = h.user_id
+	  LEFT JOIN tidings.read r ON r.conv_id = @conv::text AND r.user_id = h.user_id
 	  LEFT JOIN LATERAL (SELECT array_agg(x.device_id ORDER BY x.device_id) AS devices, array_agg(x.seq ORDER BY x.device_id) AS seqs FROM (
-			SELECT v.device_id, v.seq FROM tidings.delivered v WHERE v.conv_id = h.conv_id AND v.user_id = h.user_id
+			SELECT v.device_id, v.seq FROM tidings.delivered v WHERE v.conv_id = @conv::text AND v.user_id = h.user_id
 			 ORDER BY v.device_id LIMIT @devices::bigint) x) d ON true
 	 ORDER BY h.place, h.user_id, h.join_seq`
 
@@ -135,7 +135,7 @@ func (s *Store) ShowConversation(ctx context.Context, conv string) (d Conversati
 	if err := tidings.CheckID("conv", conv); err != nil {
 		return d, err
 	}
-	args := pgx.NamedArgs{"conv": conv, "most": countLimit, "limit": shownMembers + 1, "devices": shownDevices}
+	args := pgx.NamedArgs{"conv": conv, "convs": []string{conv}, "most": countLimit, "limit": shownMembers + 1, "devices": shownDevices}
 	batch := &pgx.Batch{}
 	batch.Queue(conversationDetailSQL, args)
 	batch.Queue(shownMembersSQL, args)

@@ -96,7 +96,7 @@ type DeviceRoute struct {
 const routesOfUserSQL = `SELECT d.device_id, d.install_no, coalesce(r.gateway_id, ''), r.connection_id, coalesce(r.version, d.connects),
 		coalesce(r.version = d.connects AND g.lease_until > statement_timestamp(), false)
 	  FROM tidings.device d
-	  LEFT JOIN tidings.route r ON r.user_id = d.user_id AND r.device_id = d.device_id AND r.bucket = d.bucket
+	  LEFT JOIN tidings.route r ON r.user_id = @user::text AND r.device_id = d.device_id AND r.bucket = @bucket::smallint
 	  LEFT JOIN tidings.gateway g ON g.gateway_id = r.gateway_id
 	 WHERE d.user_id = @user::text AND d.bucket = @bucket::smallint ORDER BY d.device_id LIMIT @limit::bigint`
 

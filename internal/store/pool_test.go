@@ -1,3 +1,5 @@
+// Tests of sessions with the database, and of what is known after a commit.
+
 package store
 
 import (

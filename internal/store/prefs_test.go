@@ -1,3 +1,5 @@
+// Tests of preferences and opt-outs.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the purge of notifications.
+
 package store_test
 
 import (

@@ -37,9 +37,11 @@ func (s *Store) GetQuiet(ctx context.Context, user string) (q Quiet, err error) 
 	return q, nil
 }
 
-// putQuietSQL stores quiet hours under their primary key, if the server knows the zone.
+// putQuietSQL stores quiet hours under their primary key, if the server knows the zone. Names that are abbreviations, too, stand for a fixed
+// offset wherever a zone is named in SQL: CET has no summer time then.
 const putQuietSQL = `INSERT INTO tidings.quiet AS q (bucket, user_id, zone, from_minute, to_minute)
 	SELECT @bucket, @user, z.name, @from::smallint, @to::smallint FROM pg_catalog.pg_timezone_names z WHERE z.name = @zone
+	   AND (z.name IN ('UTC', 'GMT') OR NOT EXISTS (SELECT FROM pg_catalog.pg_timezone_abbrevs a WHERE a.abbrev = upper(z.name)))
 	ON CONFLICT (user_id, bucket) DO UPDATE SET zone = excluded.zone, from_minute = excluded.from_minute, to_minute = excluded.to_minute,
 		at = excluded.at`
 
@@ -64,7 +66,7 @@ func (s *Store) PutQuiet(ctx context.Context, user string, q Quiet) error {
 	args["zone"], args["from"], args["to"] = q.Zone, from, to
 	stored, err := s.changed(ctx, "store quiet hours", putQuietSQL, args)
 	if err == nil && !stored {
-		return tidings.Errorf(tidings.InvalidArgument, "zone is none that the database knows: it is a name like Europe/Berlin")
+		return tidings.Errorf(tidings.InvalidArgument, "zone is none that the database knows, or an abbreviation: it is a name like Europe/Berlin")
 	}
 	return err
 }

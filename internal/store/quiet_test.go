@@ -18,13 +18,13 @@ func TestQuiet(t *testing.T) {
 	ctx := t.Context()
 	_, err := b.GetQuiet(ctx, "u-ana")
 	b.want(tidings.NotFound, err)
-	for _, q := range []store.Quiet{{"Europe/Berlin", "22:00", "07:00"}, {"UTC", "00:00", "23:59"}, {"Asia/Kathmandu", "12:30", "12:31"}} {
+	for _, q := range []store.Quiet{{"Europe/Berlin", "22:00", "07:00"}, {"UTC", "00:00", "23:59"}, {"Asia/Kathmandu", "12:30", "12:31"}, {"GMT", "00:01", "00:00"}} {
 		b.must(b.PutQuiet(ctx, "u-ana", q))
 		if got, err := b.GetQuiet(ctx, "u-ana"); got != q || err != nil {
 			t.Errorf("%+v is stored as %+v, %v", q, got, err)
 		}
 	}
-	for _, q := range []store.Quiet{{"Europe/Atlantis", "22:00", "07:00"}, {"europe/berlin", "22:00", "07:00"}, {"", "22:00", "07:00"}, {"+02", "22:00", "07:00"},
+	for _, q := range []store.Quiet{{"Europe/Atlantis", "22:00", "07:00"}, {"europe/berlin", "22:00", "07:00"}, {"", "22:00", "07:00"}, {"CET", "22:00", "07:00"}, {"EET", "22:00", "07:00"}, {"MET", "22:00", "07:00"}, {"WET", "22:00", "07:00"}, {"+02", "22:00", "07:00"},
 		{"UTC", "22:00", "22:00"}, {"UTC", "24:00", "07:00"}, {"UTC", "22:60", "07:00"}, {"UTC", "7:00", "22:00"}, {"UTC", "22:00", ""}, {"UTC", "-1:00", "07:00"},
 		{"UTC", "22:00 ", "07:00"}, {"UTC", "22:000", "07:00"}} {
 		b.want(tidings.InvalidArgument, b.PutQuiet(ctx, "u-ana", q))

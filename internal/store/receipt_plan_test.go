@@ -16,21 +16,7 @@ import (
 func TestReceiptsMatchByKeys(t *testing.T) {
 	pool := pgtest.NewPlain(t)
 	ctx := t.Context()
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := conn.Exec(ctx, sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, table := range []string{"task", "receipt"} {
-		exec(`ALTER TABLE tidings.` + table + ` SET (autovacuum_enabled = off)`)
-		exec(`ANALYZE tidings.` + table)
-	}
+	conn, exec := young(t, pool, "task", "receipt")
 	exec(`INSERT INTO tidings.channel_pref (bucket, user_id, channel, address) SELECT tidings.bucket_of('ana'), 'ana', 'push', 'x'`)
 	exec(`SELECT tidings.notify_v1((SELECT json_agg(json_build_object('user', 'ana', 'event_key', 'e' || g, 'body', 'x', 'ttl_s', 3600)) FROM generate_series(1, 9000) g))`)
 	exec(`UPDATE tidings.task t SET provider_msg_id = 'p' || x.n, awaits_receipt = true FROM (SELECT id, row_number() OVER () AS n FROM tidings.task) x WHERE x.id = t.id AND x.n > 1000`)

@@ -1,3 +1,5 @@
+// Tests of receipts.
+
 package store_test
 
 import (

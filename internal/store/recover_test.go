@@ -1,3 +1,5 @@
+// Tests of the recovery of a restored database, and of its lineage.
+
 package store_test
 
 import (

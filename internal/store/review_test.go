@@ -1,3 +1,5 @@
+// Tests of reviews.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Holds the code to the database's clock.
+
 package store_test
 
 import (

@@ -1,3 +1,5 @@
+// Holds every statement to the schema, the state machine and the rules of docs/scale.md.
+
 package store_test
 
 import (

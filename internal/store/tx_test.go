@@ -1,3 +1,5 @@
+// Tests of transactions: what is known when one fails.
+
 package store
 
 import (

@@ -19,7 +19,8 @@ const (
 	unreadPage = 500
 
 	// Members who were connected and had not read are looked at again when as much time has passed as they have had already, so that
-	// the waits double; at most againMost later, and no more when againFor has passed since the last event that was due.
+	// the waits double; at most againMost later, and no more when againFor and the conversation's wait, which may have become longer, have
+	// passed since the last event that was due.
 	againLeast = time.Second
 	againMost  = time.Hour
 	againFor   = 24 * time.Hour
@@ -29,6 +30,9 @@ const (
 type UnreadNotice struct {
 	Title string
 	TTL   time.Duration // until it is worthless
+
+	// Resume: a pass, of whatever process, may have ended between creating notifications and asking what came meanwhile.
+	Resume bool
 }
 
 // NotifiedUnread is what a pass of NotifyUnread did.
@@ -144,6 +148,11 @@ func groupDue(rows pgx.Rows, found map[string]*due) (n int, err error) {
 
 // notifyConversation notifies the members of one conversation and ends what was due. After an error all of it is due still.
 func (s *Store) notifyConversation(ctx context.Context, keep func() error, notice UnreadNotice, d *due) (created int, err error) {
+	if notice.Resume {
+		if err := s.tellAllAgain(ctx, d.conv); err != nil {
+			return 0, err
+		}
+	}
 	again := false // somebody has to be looked at again
 	for after, more := "", true; more; {
 		if err := keep(); err != nil {
@@ -195,7 +204,7 @@ const againSQL = `WITH clock AS MATERIALIZED (SELECT k.now_at, coalesce(@since::
 	SELECT c.conv_id, 0, k.now_at + least(greatest(k.now_at - k.since_at, c.notify_after_ms * interval '1 millisecond', @least_ms * interval '1 millisecond'),
 			@most_ms * interval '1 millisecond'), k.since_at, @upto::bigint
 	  FROM tidings.conversation c CROSS JOIN clock k
-	 WHERE c.conv_id = @conv AND c.notify_after_ms IS NOT NULL AND k.since_at > k.now_at - @for_ms * interval '1 millisecond'
+	 WHERE c.conv_id = @conv AND c.notify_after_ms IS NOT NULL AND k.since_at > k.now_at - (@for_ms + c.notify_after_ms) * interval '1 millisecond'
 	ON CONFLICT (conv_id, seq) DO UPDATE SET due_at = least(u.due_at, excluded.due_at), since_at = greatest(u.since_at, excluded.since_at),
 		upto_seq = greatest(u.upto_seq, excluded.upto_seq)`
 

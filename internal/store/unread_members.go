@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,25 +67,54 @@ func (s *Store) unreadMembers(ctx context.Context, d *due, after string) ([]unre
 	return page, unchanged("look for members who have not read", err)
 }
 
-// tellAgainSQL tells notifications once more how far their users have read, by read's primary key: what was read while they were created was told
-// before they were there. A recall or a leave is told a second time anyway.
-const tellAgainSQL = `INSERT INTO tidings.gone (conv_id, why, user_id, seq)
-	SELECT r.conv_id, 'read', r.user_id, r.seq FROM unnest(@users::text[], @seqs::bigint[]) t (usr, seq)
-	  JOIN tidings.read r ON r.conv_id = @conv::text AND r.user_id = t.usr AND r.seq >= t.seq
-	 ORDER BY r.user_id
-	ON CONFLICT (conv_id, why, user_id, seq) DO NOTHING`
+// tellAgainSQL leaves word once more for notifications whose message is read or recalled, or whose user has left since: what came while
+// they were created was told, and may have been marked, before they were there. It reads by the primary keys of read and event and by
+// member_open. A word that is there is renewed, because whoever is about to delete it has looked already. The leave is dated now: the one
+// that was is older than the notification, and would be of an earlier membership.
+const tellAgainSQL = `WITH told AS MATERIALIZED (SELECT t.usr, t.seq FROM unnest(@users::text[], @seqs::bigint[]) t (usr, seq)),
+	word AS MATERIALIZED (
+		SELECT 'read' AS why, t.usr, t.seq FROM told t JOIN tidings.read r ON r.conv_id = @conv::text AND r.user_id = t.usr AND r.seq >= t.seq
+		UNION
+		SELECT 'recall', '', t.seq FROM told t JOIN tidings.event e ON e.conv_id = @conv::text AND e.seq = t.seq AND e.recalled_by IS NOT NULL
+		UNION
+		SELECT 'leave', t.usr, t.seq FROM told t LEFT JOIN tidings.member m ON m.conv_id = @conv::text AND m.user_id = t.usr AND m.leave_seq IS NULL
+		 WHERE m.join_seq IS NULL OR m.join_seq > t.seq
+	)
+	INSERT INTO tidings.gone AS g (conv_id, why, user_id, seq)
+	SELECT @conv::text, w.why, w.usr, w.seq FROM word w ORDER BY w.why COLLATE "C", w.usr COLLATE "C", w.seq
+	ON CONFLICT (conv_id, why, user_id, seq) DO UPDATE SET at = excluded.at, marked = false`
 
 func (s *Store) tellAgain(ctx context.Context, conv string, told []unreadMember) error {
-	if len(told) == 0 {
-		return nil
+	for told := range slices.Chunk(told, unreadPage) {
+		users, seqs := make([]string, len(told)), make([]int64, len(told))
+		for i, m := range told {
+			users[i], seqs[i] = m.user, m.seq
+		}
+		again := &pgx.Batch{}
+		again.Queue(tellAgainSQL, pgx.NamedArgs{"conv": conv, "users": users, "seqs": seqs})
+		err := s.write(ctx, "tell new notifications what is gone", func(ctx context.Context) error {
+			return s.byKey(ctx, again, func(pgx.Rows) error { return nil })
+		})
+		if err != nil {
+			return err
+		}
 	}
-	users, seqs := make([]string, len(told)), make([]int64, len(told))
-	for i, m := range told {
-		users[i], seqs[i] = m.user, m.seq
-	}
-	again := &pgx.Batch{}
-	again.Queue(tellAgainSQL, pgx.NamedArgs{"conv": conv, "users": users, "seqs": seqs})
-	return s.write(ctx, "tell new notifications what is read", func(ctx context.Context) error {
-		return s.byKey(ctx, again, func(pgx.Rows) error { return nil })
+	return nil
+}
+
+// standingAboutSQL finds the notifications of unread messages of a conversation that stand, through notification_about.
+const standingAboutSQL = `SELECT n.user_id, n.about_seq FROM tidings.notification n
+	 WHERE n.about_conv = @conv::text AND n.about_gone_at IS NULL AND n.bucket = ANY (@buckets::smallint[])
+	   AND n.event_key LIKE '` + UnreadPrefix + `%' AND n.cancelled_at IS NULL`
+
+// tellAllAgain is tellAgain for all that a pass which did not end may have created.
+func (s *Store) tellAllAgain(ctx context.Context, conv string) error {
+	all, err := rowsByKey(ctx, s, standingAboutSQL, pgx.NamedArgs{"conv": conv, "buckets": s.buckets}, func(row pgx.CollectableRow) (m unreadMember, err error) {
+		err = row.Scan(&m.user, &m.seq)
+		return m, err
 	})
+	if err != nil {
+		return unchanged("look for notifications of unread messages", err)
+	}
+	return s.tellAgain(ctx, conv, all)
 }

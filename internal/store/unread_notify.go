@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// UnreadPrefix begins the event keys of these notifications; the mid of the message that it is about follows.
+	// UnreadPrefix begins the event keys of notifications of unread messages; the mid of the message that one is about follows.
 	UnreadPrefix = "unread-"
-	// UnreadCategory is their category, which a user can opt out of.
+	// UnreadCategory is the category of these notifications, which a user can opt out of.
 	UnreadCategory = "chat"
 )
 

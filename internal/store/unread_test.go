@@ -243,15 +243,23 @@ func TestNotifyUnreadAfterALongerWait(t *testing.T) {
 	b.look(1, 1)
 }
 
+// mute mutes c-1 and expects whether it is muted then.
+func (b *bench) mute(user string, until *time.Time, want bool) {
+	b.t.Helper()
+	if muted, err := b.Mute(b.t.Context(), "c-1", user, until); muted != want || err != nil {
+		b.t.Errorf("Mute = %t, %v", muted, err)
+	}
+}
+
 func TestMute(t *testing.T) {
 	b := newWatched(t, 1)
 	ctx := t.Context()
-	b.must(b.Mute(ctx, "c-1", "u-ben", nil))
+	b.mute("u-ben", nil, true)
 	b.say(said("c-1", "m-1"))
 	b.later(61 * time.Second)
 	b.look(1, 0)
 	at := time.Now().Add(time.Hour)
-	b.must(b.Mute(ctx, "c-1", "u-ben", &at))
+	b.mute("u-ben", &at, true)
 	b.say(said("c-1", "m-2"))
 	b.later(61 * time.Second)
 	b.look(1, 0)
@@ -259,20 +267,25 @@ func TestMute(t *testing.T) {
 	b.say(said("c-1", "m-3"))
 	b.later(61 * time.Second)
 	b.look(1, 1)
+	past := time.Now().Add(-time.Hour)
+	b.mute("u-ben", &past, false)
 	b.must(b.Unmute(ctx, "c-1", "u-ben"))
 	b.must(b.Unmute(ctx, "c-1", "u-ben"))
-	b.must(b.Mute(ctx, "c-1", "u-ben", nil))
+	b.mute("u-ben", nil, true)
 	_, err := b.Leave(ctx, "c-1", "u-ben", "")
 	b.must(err)
 	if n := one[int](b, `SELECT count(*) FROM tidings.mute`); n != 0 {
 		t.Error("a leave does not end the mute")
 	}
 	for _, user := range []string{"u-ben", "u-cyd"} {
-		b.want(tidings.NotMember, b.Mute(ctx, "c-1", user, nil))
+		_, err := b.Mute(ctx, "c-1", user, nil)
+		b.want(tidings.NotMember, err)
 		b.want(tidings.NotMember, b.Unmute(ctx, "c-1", user))
 	}
-	b.want(tidings.NotMember, b.Mute(ctx, "c-none", "u-ben", nil))
-	b.want(tidings.InvalidArgument, b.Mute(ctx, "c-1", "a b", nil))
+	_, err = b.Mute(ctx, "c-none", "u-ben", nil)
+	b.want(tidings.NotMember, err)
+	_, err = b.Mute(ctx, "c-1", "a b", nil)
+	b.want(tidings.InvalidArgument, err)
 }
 
 // Mutes and leaves at once: no mute outlives its membership.
@@ -284,7 +297,7 @@ func TestMuteBesideLeave(t *testing.T) {
 		b.must(err)
 		atOnce(2, func(i int) {
 			if i == 0 {
-				if err := b.Mute(ctx, "c-1", "u-cyd", nil); err != nil && tidings.ErrorCode(err) != tidings.NotMember {
+				if _, err := b.Mute(ctx, "c-1", "u-cyd", nil); err != nil && tidings.ErrorCode(err) != tidings.NotMember {
 					t.Error(err)
 				}
 			} else if _, err := b.Leave(ctx, "c-1", "u-cyd", ""); err != nil {
@@ -332,7 +345,7 @@ func TestNotifyUnreadBesideRead(t *testing.T) {
 // Senders, readers, recalls and two drainers at once: there is never more than one notification that stands for a user, and in the end nobody
 // is left out.
 func TestNotifyUnreadConcurrently(t *testing.T) {
-	const convs, messages = 3, 40
+	const convs, senders, messages = 3, 2 * 3, 25
 	b := newWatched(t, convs)
 	ctx := t.Context()
 	b.exec(`UPDATE tidings.conversation SET notify_after_ms = 1`)
@@ -341,34 +354,34 @@ func TestNotifyUnreadConcurrently(t *testing.T) {
 		b.must(err)
 	}
 	var busy atomic.Int32
-	busy.Store(convs * 2)
+	busy.Store(senders + convs)
 	var created atomic.Int64
-	atOnce(convs*2+3, func(i int) {
+	atOnce(senders+convs+3, func(i int) {
 		switch {
-		case i < convs: // send and recall
+		case i < senders: // two in each conversation send and recall
 			defer busy.Add(-1)
-			conv := fmt.Sprint("c-", i+1)
+			conv, user := fmt.Sprint("c-", i/2+1), []string{"u-ana", "u-cyd"}[i%2]
 			for m := range messages {
-				answers, err := b.Send(ctx, []tidings.Message{said(conv, fmt.Sprint("m-", m))}, time.Second)
+				answers, err := b.Send(ctx, []tidings.Message{{Conv: conv, Sender: user, Cmid: fmt.Sprint("m-", m), Body: "hello"}}, time.Second)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				if rand.IntN(4) == 0 {
-					if _, err := b.Recall(ctx, store.Recall{Conv: conv, User: "u-ana", Cmid: fmt.Sprint("r-", m), Target: answers[0].Seq}, false); err != nil {
+					if _, err := b.Recall(ctx, store.Recall{Conv: conv, User: user, Cmid: fmt.Sprint("r-", m), Target: answers[0].Seq}, false); err != nil {
 						t.Error(err)
 					}
 				}
 			}
-		case i < 2*convs: // read now and then
+		case i < senders+convs: // read now and then
 			defer busy.Add(-1)
-			conv := fmt.Sprint("c-", i-convs+1)
+			conv := fmt.Sprint("c-", i-senders+1)
 			for range messages / 4 {
 				if _, err := b.Read(ctx, "u-ben", conv, 0, one[int64](b, `SELECT next_seq - 1 FROM tidings.conversation WHERE conv_id = $1`, conv)); err != nil {
 					t.Error(err)
 				}
 			}
-		case i < 2*convs+2: // notify
+		case i < senders+convs+2: // notify
 			for busy.Load() > 0 {
 				done, err := b.NotifyUnread(ctx, notice)
 				if err != nil {
@@ -486,6 +499,9 @@ func TestNotifyUnreadOfMany(t *testing.T) {
 		"reachableSQL":     {"users": members[:500], "buckets": buckets()},
 		"standingSQL":      {"users": members[:500], "buckets": buckets(), "conv": "c-many"},
 		"undisturbedSQL":   {"users": members[:500], "buckets": buckets()},
+		"lookAgainSQL":     {"convs": []string{"c-many"}, "seqs": []int64{many + 1}},
+		"tellAgainSQL":     {"conv": "c-many", "users": members[:500], "seqs": make([]int64, 500)},
+		"standingAboutSQL": {"conv": "c-many", "buckets": buckets()},
 		"deleteDueSQL":     {"conv": "c-1", "seqs": []int64{0, 4, 7}, "since": nil},
 		"previewSQL":       {"convs": []string{"c-many"}, "seqs": []int64{many + 1}, "users": []string{"u-00002"}},
 	}
@@ -528,7 +544,8 @@ func TestEraseForgetsWishes(t *testing.T) {
 	for _, user := range []string{"u-ana", "u-ben"} {
 		b.must(b.PutQuiet(ctx, user, store.Quiet{Zone: "UTC", From: "22:00", To: "07:00"}))
 		for c := range 3 {
-			b.must(b.Mute(ctx, fmt.Sprint("c-", c+1), user, nil))
+			_, err := b.Mute(ctx, fmt.Sprint("c-", c+1), user, nil)
+			b.must(err)
 		}
 	}
 	b.exec(`UPDATE tidings.mute SET at = at + interval '1 hour' WHERE conv_id = 'c-3'`)
@@ -577,5 +594,27 @@ func TestEverySendQueues(t *testing.T) {
 	b.must(tx.Rollback(t.Context()))
 	if got := b.queued(); got != "c-1 3, c-1 4, c-1 5, c-3 3" {
 		t.Errorf("after a rollback queued are %q", got)
+	}
+}
+
+// Whoever looks at a notification or a task sees what it is about, and that it shows the message.
+func TestPreviewIsShownToOperators(t *testing.T) {
+	b := newWatched(t, 1)
+	yes := true
+	_, err := b.ChangeSettings(t.Context(), "c-1", store.SettingsChange{Preview: &yes})
+	b.must(err)
+	b.say(said("c-1", "m-1"))
+	b.later(61 * time.Second)
+	b.look(1, 1)
+	n, err := b.GetNotification(t.Context(), one[tidings.UUID](b, `SELECT id FROM tidings.notification`))
+	b.must(err)
+	d, err := b.TaskDetail(t.Context(), n.Tasks[0].ID)
+	b.must(err)
+	about := tidings.About{Conv: "c-1", Seq: 3}
+	if !n.Preview || *n.About != about || n.Body != "" || !d.Preview || d.About == nil || *d.About != about || d.Body != "" {
+		t.Errorf("%+v, %+v", n, d)
+	}
+	if c := b.claimOne(push); c.AboutConv != "c-1" || c.AboutSeq != 3 || c.Body != "" {
+		t.Errorf("%+v", c)
 	}
 }

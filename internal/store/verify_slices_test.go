@@ -1,3 +1,5 @@
+// Tests of how verify goes through large tables.
+
 package store
 
 import (

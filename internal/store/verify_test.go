@@ -1,3 +1,5 @@
+// Tests of what verify finds.
+
 package store_test
 
 import (

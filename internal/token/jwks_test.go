@@ -1,3 +1,5 @@
+// Tests of key sets that are fetched.
+
 package token
 
 import (

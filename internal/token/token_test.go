@@ -1,3 +1,5 @@
+// Tests of how tokens are judged.
+
 package token
 
 import (

@@ -1,3 +1,5 @@
+// Tests of how frames are written.
+
 package wire
 
 import (

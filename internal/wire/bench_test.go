@@ -1,3 +1,5 @@
+// Measures reading and writing frames.
+
 package wire
 
 import (

@@ -1,3 +1,5 @@
+// Tests of how frames are read.
+
 package wire
 
 import (

@@ -1,3 +1,5 @@
+// Holds frames and errors to the examples that the clients share.
+
 package wire
 
 import (

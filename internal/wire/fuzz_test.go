@@ -1,3 +1,5 @@
+// Random frames and strings.
+
 package wire
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the proxy in front of PostgreSQL.
+
 package pgproxy_test
 
 import (

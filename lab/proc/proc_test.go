@@ -1,3 +1,5 @@
+// Tests of processes that are stopped and killed.
+
 package proc_test
 
 import (

@@ -1,3 +1,5 @@
+// Tests of the TCP proxy.
+
 package tcpproxy_test
 
 import (

@@ -92,7 +92,7 @@ function entryText(d, e) {
 }
 function pieceText(p, name) {
   const e = p.event;
-  if (!e) return p.why === "trimmed" ? "older than what is kept" : p.why === "not_member" ? "not a member then" : p.why ?? "";
+  if (!e) return p.why === "trimmed" ? "older than what is kept" : p.why === "not_member" ? "hidden: not a member at that time" : p.why ?? "";
   switch (e.kind) {
     case "msg":
       return e.recalled ? "recalled" : e.body ?? "";
@@ -115,7 +115,7 @@ var Card = class {
   #state = el("p", { class: "state" });
   #epoch = el("code", {}, "–");
   #unread = el("span", { class: "badge" });
-  #readUpTo = el("span");
+  #readUpTo = el("small");
   #markRead;
   #takeBack;
   #log;
@@ -148,12 +148,12 @@ var Card = class {
       this.#switches(title),
       this.#state,
       this.#takeBack,
-      el("p", { class: "meta" }, "epoch ", this.#epoch, " · ", this.#readUpTo),
+      el("p", { class: "meta" }, "epoch ", this.#epoch),
       this.#log,
       notices,
       this.#box,
       this.#composer(title),
-      el("p", { class: "tools" }, this.#markRead)
+      el("p", { class: "tools" }, this.#markRead, this.#readUpTo)
     );
     const ask2 = (input, change) => input.addEventListener("change", () => around.change(device, change(input.checked)));
     ask2(this.#online, (online) => ({ online }));
@@ -198,6 +198,7 @@ var Card = class {
   paint() {
     const d = this.#device;
     const { state: state2 } = d.connection;
+    const atEnd = this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < 40;
     this.node.dataset["state"] = state2;
     setText(this.#state, connectionText(d, Date.now()));
     this.#takeBack.hidden = state2 !== "stopped";
@@ -212,18 +213,18 @@ var Card = class {
     this.#outbox.show(d.waiting.map((e) => ({ key: e.cmid, signature: `${entryText(d, e)} ${online}`, item: e })));
     this.#notices.show(d.notices.map((n) => ({ key: n.key, signature: "", item: n })));
     this.#paintLog();
+    if (atEnd) this.#log.scrollTop = this.#log.scrollHeight;
   }
   #paintLog() {
     const d = this.#device;
-    const atEnd = this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < 40;
     const recalling = new Set(d.waiting.flatMap((e) => e.target ? [e.target.seq] : []));
     const marks = [...this.#around.reads(d.epoch)];
-    const changed = this.#pieces.show(d.pieces.map((p) => {
+    this.#pieces.show(d.pieces.map((p) => {
       const readers = marks.filter(([, seq]) => seq >= p.from && seq <= p.to).map(([user]) => user).join();
       const recall = p.event && recalling.has(p.event.seq) ? "recalling" : "";
-      return { key: `${d.epoch}:${p.from}`, signature: `${p.event?.recalled ?? ""} ${readers} ${recall}`, item: p };
+      const again = d.recognised.has(p.event?.cmid ?? "") ? "again" : "";
+      return { key: `${d.epoch}:${p.from}`, signature: `${p.event?.recalled ?? ""} ${readers} ${recall} ${again}`, item: p };
     }));
-    if (changed && atEnd) this.#log.scrollTop = this.#log.scrollHeight;
   }
   #piece(p) {
     const d = this.#device;
@@ -234,15 +235,17 @@ var Card = class {
     const readers = [...this.#around.reads(d.epoch)].filter(([, seq]) => seq >= p.from && seq <= p.to).map(([user]) => this.#around.name(user));
     const item = el(
       "li",
-      { class: kind, "data-seq": String(p.from) },
+      { class: kind, "data-seq": String(p.from), "data-sender": e?.sender },
       el("span", { class: "seq" }, p.from === p.to ? `#${p.from}` : `#${p.from}–${p.to}`),
       el("span", { class: e?.kind === "msg" && e.recalled ? "text gone" : "text" }, pieceText(p, (user) => this.#around.name(user)))
     );
     if (e?.kind === "msg") {
-      item.append(el("small", {}, `${own ? "you" : this.#around.name(e.sender)}, ${e.sdev ? nameOf(e.sdev) : "by HTTP"}, ${clock(e.at)}`));
+      const by = el("div", { class: "by" }, el("small", {}, `${own ? "you" : this.#around.name(e.sender)}, ${e.sdev ? nameOf(e.sdev) : "by HTTP"}, ${clock(e.at)}`));
       if (own && !e.recalled) {
-        item.append(recalling ? el("small", {}, "being taken back") : el("button", { type: "button", class: "quiet", "aria-label": `Recall #${e.seq}`, onclick: () => this.#around.attempt(() => d.recall(e.seq)) }, "Recall"));
+        by.append(recalling ? el("small", {}, "being taken back") : el("button", { type: "button", class: "quiet", "aria-label": `Recall #${e.seq}`, onclick: () => this.#around.attempt(() => d.recall(e.seq)) }, "Recall"));
       }
+      item.append(by);
+      if (d.recognised.has(e.cmid ?? "")) item.append(el("span", { class: "again" }, "sent again, and stored once"));
     }
     for (const name of readers) item.append(el("span", { class: "mark" }, `${name} has read up to here`));
     return item;
@@ -402,6 +405,8 @@ var Device = class {
   read = { epoch: 0, seq: 0 };
   waiting = [];
   notices = [];
+  /** The cmids of own messages that were sent again, and of which the server said: stored already. */
+  recognised = /* @__PURE__ */ new Set();
   /** Why entries wait for the person's decision, by cmid. */
   asked = /* @__PURE__ */ new Map();
   #changed;
@@ -555,7 +560,10 @@ var Device = class {
   }
   #ended(u) {
     this.asked.delete(u.entry.cmid);
-    if (u.sent?.dup) this.told.dups++;
+    if (u.sent?.dup) {
+      this.told.dups++;
+      this.recognised.add(u.entry.cmid);
+    }
     if (!u.error || u.error.name === "DiscardedError") return;
     const what = u.entry.target ? `#${u.entry.target.seq} is not taken back` : `“${u.entry.body}” is not sent`;
     this.#notice(`${what}: ${codeOf(u.error)}, ${u.error.message}`);
@@ -622,8 +630,7 @@ var Notifications = class {
   paint(state2) {
     this.#state = state2;
     if (this.#user.options.length === 0) for (const p of state2.people) this.#user.append(el("option", { value: p.user }, p.name));
-    const link = byId("console-link");
-    link.href = state2.console;
+    for (const link of document.querySelectorAll("a.console-link")) link.href = state2.console;
     setText(byId("console-key"), state2.key);
   }
   #contract() {
@@ -646,8 +653,9 @@ var Notifications = class {
     this.#polling = true;
     try {
       for (const { user } of this.#state.people) {
-        for (const t of [...(await newest(user)).tasks].slice(0, MAX_SHOWN2)) {
-          if (!this.#known.some((w) => w.user === user && w.key === t.event_key)) this.#known.push({ user, key: t.event_key });
+        const keys = new Set((await newest(user)).tasks.map((t) => t.event_key));
+        for (const key of [...keys].slice(0, MAX_SHOWN2)) {
+          if (!this.#known.some((w) => w.user === user && w.key === key)) this.#known.push({ user, key });
         }
       }
       for (const w of this.#known.slice(0, MAX_KNOWN)) if (!done(w)) w.found = await notification(w.user, w.key);
@@ -667,7 +675,7 @@ var Notifications = class {
       el("strong", {}, name),
       found?.body || found?.title ? `: ${found.body || found.title}` : "",
       " ",
-      el("small", {}, found ? clock(Date.parse(found.created_at)) : "")
+      el("small", {}, found ? clock(Date.parse(found.created_at)) : "", key.startsWith("unread-") ? " · unread in the chat, with no device connected" : "")
     ));
     for (const t of found?.tasks ?? []) item.append(this.#task(t));
     if (found && (found.tasks ?? []).length === 0) item.append(el("p", {}, "There is no address for it."));
@@ -677,7 +685,10 @@ var Notifications = class {
     const state2 = t.review ? "waits for a person" : STATES[t.state] ?? t.state;
     const head = el("p", {}, el("span", { class: "channel" }, t.channel), " ", el("span", { class: `pill ${t.review ? "review" : t.state.toLowerCase()}` }, t.state), ` ${state2}`);
     if (t.review) head.append(" ", el("a", { href: `${this.#state?.console ?? "/console"}/tasks/${encodeURIComponent(t.id)}` }, "Decide in the console"));
-    const attempts = (t.attempts ?? []).map((a) => el(
+    const tried = t.attempts ?? [];
+    const smooth = t.state === "SENT" && tried.length === 1;
+    if (smooth) head.append(" ", el("small", {}, "at the first attempt"));
+    const attempts = tried.map((a) => el(
       "li",
       {},
       el("span", {}, a.action.toLowerCase(), ": "),
@@ -685,7 +696,7 @@ var Notifications = class {
       " ",
       el("small", {}, `${clock(Date.parse(a.started_at))}${a.outcome ? ` · ${a.outcome}` : ""}`)
     ));
-    return el("div", { class: "task", "data-state": t.review ? "REVIEW" : t.state }, head, el("ol", { class: "attempts" }, ...attempts));
+    return el("div", { class: "task", "data-state": t.review ? "REVIEW" : t.state }, head, smooth ? void 0 : el("ol", { class: "attempts" }, ...attempts));
   }
 };
 function done(w) {
@@ -727,7 +738,7 @@ var Tally = class {
 };
 
 // console/web/src/trouble.ts
-var MAX_LINES = 8;
+var MAX_LINES = 20;
 var Trouble = class {
   #act;
   #gateways;
@@ -786,7 +797,7 @@ var Page = class {
       const cards = mine.map((d) => new Card(d, this));
       this.#devices.push(...mine);
       this.#cards.push(...cards);
-      people.append(el("section", { class: "person", "aria-label": person.name }, el("h2", {}, person.name), el("div", { class: "devices" }, ...cards.map((c) => c.node))));
+      people.append(el("section", { class: "person", "aria-label": person.name, "data-user": person.user }, el("h2", {}, person.name), el("div", { class: "devices" }, ...cards.map((c) => c.node))));
     }
     document.body.classList.toggle("alone", only !== null);
     byId("whole").hidden = only === null;

@@ -32,7 +32,7 @@ class Page implements Around {
       const cards = mine.map((d) => new Card(d, this));
       this.#devices.push(...mine);
       this.#cards.push(...cards);
-      people.append(el("section", { class: "person", "aria-label": person.name }, el("h2", {}, person.name), el("div", { class: "devices" }, ...cards.map((c) => c.node))));
+      people.append(el("section", { class: "person", "aria-label": person.name, "data-user": person.user }, el("h2", {}, person.name), el("div", { class: "devices" }, ...cards.map((c) => c.node))));
     }
     document.body.classList.toggle("alone", only !== null);
     byId("whole").hidden = only === null;

@@ -23,7 +23,7 @@ export class Card {
   readonly #state = el("p", { class: "state" });
   readonly #epoch = el("code", {}, "–");
   readonly #unread = el("span", { class: "badge" });
-  readonly #readUpTo = el("span");
+  readonly #readUpTo = el("small");
   readonly #markRead: HTMLButtonElement;
   readonly #takeBack: HTMLButtonElement;
   readonly #log: HTMLElement;
@@ -54,8 +54,8 @@ export class Card {
       el("header", {}, el("h3", {}, title), this.#unread),
       this.#switches(title),
       this.#state, this.#takeBack,
-      el("p", { class: "meta" }, "epoch ", this.#epoch, " · ", this.#readUpTo),
-      this.#log, notices, this.#box, this.#composer(title), el("p", { class: "tools" }, this.#markRead));
+      el("p", { class: "meta" }, "epoch ", this.#epoch),
+      this.#log, notices, this.#box, this.#composer(title), el("p", { class: "tools" }, this.#markRead, this.#readUpTo));
     const ask = (input: HTMLInputElement, change: (on: boolean) => LineChange): void =>
       input.addEventListener("change", () => around.change(device, change(input.checked)));
     ask(this.#online, (online) => ({ online }));
@@ -99,6 +99,7 @@ export class Card {
   paint(): void {
     const d = this.#device;
     const { state } = d.connection;
+    const atEnd = this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < 40;
     this.node.dataset["state"] = state;
     setText(this.#state, connectionText(d, Date.now()));
     this.#takeBack.hidden = state !== "stopped";
@@ -113,19 +114,19 @@ export class Card {
     this.#outbox.show(d.waiting.map((e) => ({ key: e.cmid, signature: `${entryText(d, e)} ${online}`, item: e })));
     this.#notices.show(d.notices.map((n) => ({ key: n.key, signature: "", item: n })));
     this.#paintLog();
+    if (atEnd) this.#log.scrollTop = this.#log.scrollHeight; // also when an outbox has taken some of its height
   }
 
   #paintLog(): void {
     const d = this.#device;
-    const atEnd = this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < 40;
     const recalling = new Set(d.waiting.flatMap((e) => (e.target ? [e.target.seq] : [])));
     const marks = [...this.#around.reads(d.epoch)];
-    const changed = this.#pieces.show(d.pieces.map((p) => {
+    this.#pieces.show(d.pieces.map((p) => {
       const readers = marks.filter(([, seq]) => seq >= p.from && seq <= p.to).map(([user]) => user).join();
       const recall = p.event && recalling.has(p.event.seq) ? "recalling" : "";
-      return { key: `${d.epoch}:${p.from}`, signature: `${p.event?.recalled ?? ""} ${readers} ${recall}`, item: p };
+      const again = d.recognised.has(p.event?.cmid ?? "") ? "again" : "";
+      return { key: `${d.epoch}:${p.from}`, signature: `${p.event?.recalled ?? ""} ${readers} ${recall} ${again}`, item: p };
     }));
-    if (changed && atEnd) this.#log.scrollTop = this.#log.scrollHeight;
   }
 
   #piece(p: Piece): HTMLElement {
@@ -135,14 +136,16 @@ export class Card {
     const kind = e?.kind === "msg" ? (own ? "own" : "other") : "note";
     const recalling = d.waiting.some((w) => w.target?.seq === e?.seq);
     const readers = [...this.#around.reads(d.epoch)].filter(([, seq]) => seq >= p.from && seq <= p.to).map(([user]) => this.#around.name(user));
-    const item = el("li", { class: kind, "data-seq": String(p.from) }, el("span", { class: "seq" }, p.from === p.to ? `#${p.from}` : `#${p.from}–${p.to}`),
+    const item = el("li", { class: kind, "data-seq": String(p.from), "data-sender": e?.sender }, el("span", { class: "seq" }, p.from === p.to ? `#${p.from}` : `#${p.from}–${p.to}`),
       el("span", { class: e?.kind === "msg" && e.recalled ? "text gone" : "text" }, pieceText(p, (user) => this.#around.name(user))));
     if (e?.kind === "msg") {
-      item.append(el("small", {}, `${own ? "you" : this.#around.name(e.sender)}, ${e.sdev ? nameOf(e.sdev) : "by HTTP"}, ${clock(e.at)}`));
+      const by = el("div", { class: "by" }, el("small", {}, `${own ? "you" : this.#around.name(e.sender)}, ${e.sdev ? nameOf(e.sdev) : "by HTTP"}, ${clock(e.at)}`));
       if (own && !e.recalled) {
-        item.append(recalling ? el("small", {}, "being taken back")
+        by.append(recalling ? el("small", {}, "being taken back")
           : el("button", { type: "button", class: "quiet", "aria-label": `Recall #${e.seq}`, onclick: () => this.#around.attempt(() => d.recall(e.seq)) }, "Recall"));
       }
+      item.append(by);
+      if (d.recognised.has(e.cmid ?? "")) item.append(el("span", { class: "again" }, "sent again, and stored once"));
     }
     for (const name of readers) item.append(el("span", { class: "mark" }, `${name} has read up to here`));
     return item;

@@ -45,6 +45,8 @@ export class Device {
   read = { epoch: 0, seq: 0 };
   waiting: WaitingEntry[] = [];
   notices: Notice[] = [];
+  /** The cmids of own messages that were sent again, and of which the server said: stored already. */
+  readonly recognised = new Set<string>();
   /** Why entries wait for the person's decision, by cmid. */
   readonly asked = new Map<string, string>();
 
@@ -210,7 +212,10 @@ export class Device {
 
   #ended(u: Ended): void {
     this.asked.delete(u.entry.cmid);
-    if (u.sent?.dup) this.told.dups++;
+    if (u.sent?.dup) {
+      this.told.dups++;
+      this.recognised.add(u.entry.cmid);
+    }
     if (!u.error || u.error.name === "DiscardedError") return;
     const what = u.entry.target ? `#${u.entry.target.seq} is not taken back` : `“${u.entry.body}” is not sent`;
     this.#notice(`${what}: ${codeOf(u.error)}, ${u.error.message}`);

@@ -61,8 +61,7 @@ export class Notifications {
   paint(state: dev.DevState): void {
     this.#state = state;
     if (this.#user.options.length === 0) for (const p of state.people) this.#user.append(el("option", { value: p.user }, p.name));
-    const link = byId("console-link") as HTMLAnchorElement;
-    link.href = state.console;
+    for (const link of document.querySelectorAll<HTMLAnchorElement>("a.console-link")) link.href = state.console;
     setText(byId("console-key"), state.key);
   }
 
@@ -88,8 +87,9 @@ export class Notifications {
     this.#polling = true;
     try {
       for (const { user } of this.#state.people) {
-        for (const t of [...(await dev.newest(user)).tasks].slice(0, MAX_SHOWN)) {
-          if (!this.#known.some((w) => w.user === user && w.key === t.event_key)) this.#known.push({ user, key: t.event_key });
+        const keys = new Set((await dev.newest(user)).tasks.map((t) => t.event_key)); // a notification has a task for each channel
+        for (const key of [...keys].slice(0, MAX_SHOWN)) {
+          if (!this.#known.some((w) => w.user === user && w.key === key)) this.#known.push({ user, key });
         }
       }
       for (const w of this.#known.slice(0, MAX_KNOWN)) if (!done(w)) w.found = await dev.notification(w.user, w.key);
@@ -105,7 +105,7 @@ export class Notifications {
   #item({ user, key, found }: Watched): HTMLElement {
     const name = this.#state?.people.find((p) => p.user === user)?.name ?? user;
     const item = el("li", { "data-event-key": key }, el("p", { class: "what" }, el("strong", {}, name), found?.body || found?.title ? `: ${found.body || found.title}` : "", " ",
-      el("small", {}, found ? clock(Date.parse(found.created_at)) : "")));
+      el("small", {}, found ? clock(Date.parse(found.created_at)) : "", key.startsWith("unread-") ? " · unread in the chat, with no device connected" : "")));
     for (const t of found?.tasks ?? []) item.append(this.#task(t));
     if (found && (found.tasks ?? []).length === 0) item.append(el("p", {}, "There is no address for it."));
     return item;
@@ -115,9 +115,12 @@ export class Notifications {
     const state = t.review ? "waits for a person" : (STATES[t.state] ?? t.state);
     const head = el("p", {}, el("span", { class: "channel" }, t.channel), " ", el("span", { class: `pill ${t.review ? "review" : t.state.toLowerCase()}` }, t.state), ` ${state}`);
     if (t.review) head.append(" ", el("a", { href: `${this.#state?.console ?? "/console"}/tasks/${encodeURIComponent(t.id)}` }, "Decide in the console"));
-    const attempts = (t.attempts ?? []).map((a) => el("li", {}, el("span", {}, a.action.toLowerCase(), ": "), a.outcome ? (OUTCOMES[a.outcome] ?? a.outcome) : "under way",
+    const tried = t.attempts ?? [];
+    const smooth = t.state === "SENT" && tried.length === 1;
+    if (smooth) head.append(" ", el("small", {}, "at the first attempt"));
+    const attempts = tried.map((a) => el("li", {}, el("span", {}, a.action.toLowerCase(), ": "), a.outcome ? (OUTCOMES[a.outcome] ?? a.outcome) : "under way",
       " ", el("small", {}, `${clock(Date.parse(a.started_at))}${a.outcome ? ` · ${a.outcome}` : ""}`)));
-    return el("div", { class: "task", "data-state": t.review ? "REVIEW" : t.state }, head, el("ol", { class: "attempts" }, ...attempts));
+    return el("div", { class: "task", "data-state": t.review ? "REVIEW" : t.state }, head, smooth ? undefined : el("ol", { class: "attempts" }, ...attempts));
   }
 }
 

@@ -4,7 +4,7 @@ import * as dev from "./dev.js";
 import { byId, el, KeyedList, setText } from "./dom.js";
 import { clock } from "./words.js";
 
-const MAX_LINES = 8;
+const MAX_LINES = 20;
 
 export class Trouble {
   readonly #act: (what: () => Promise<unknown>) => void;

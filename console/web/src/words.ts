@@ -40,7 +40,7 @@ export function entryText(d: Device, e: WaitingEntry): string {
 /** What a piece of the log says. */
 export function pieceText(p: Piece, name: (user: string) => string): string {
   const e = p.event;
-  if (!e) return p.why === "trimmed" ? "older than what is kept" : p.why === "not_member" ? "not a member then" : (p.why ?? "");
+  if (!e) return p.why === "trimmed" ? "older than what is kept" : p.why === "not_member" ? "hidden: not a member at that time" : (p.why ?? "");
   switch (e.kind) {
     case "msg":
       return e.recalled ? "recalled" : (e.body ?? "");

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, before, describe, it } from "node:test";
 import type { BrowserContext, Page } from "playwright-core";
-import { accessible, narrow } from "./support/axe.js";
+import { accessible, reachable } from "./support/axe.js";
 import { Browsing } from "./support/browsing.js";
 import { Dev } from "./support/dev.js";
 import { eventually } from "./support/wait.js";
@@ -71,7 +71,7 @@ describe("the console", { timeout: 600_000 }, () => {
     assert.ok(!page.url().includes("nobodys"), "the key is in the address");
     assert.deepEqual(await page.context().cookies(), []);
     await accessible(page);
-    await narrow(page);
+    await reachable(page);
 
     await page.getByLabel("Server key").fill((await dev.state()).key);
     await page.getByRole("button", { name: "Sign in" }).click();
@@ -127,7 +127,7 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.getByRole("heading", { name: "Settle 3 tasks as FAILED?" }).waitFor();
     for (const t of tasks) assert.equal((await task(t.id)).state, "UNKNOWN", "a task was settled before the confirmation");
     await accessible(page);
-    await narrow(page);
+    await reachable(page);
     const [first, ...others] = tasks as [Task, Task, Task];
     await dev.api("POST", `reviews/${first.id}`, { state: "SENT", attempt_count: first.attempt_count });
     await page.getByLabel("Note").fill("the provider was down");
@@ -135,7 +135,7 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.getByText("2 tasks recorded as FAILED").waitFor();
     await page.getByText("ALREADY_SETTLED").waitFor();
     await accessible(page);
-    await narrow(page);
+    await reachable(page);
     assert.equal((await task(first.id)).state, "SENT");
     for (const t of others) assert.equal((await task(t.id)).state, "FAILED");
   });
@@ -187,7 +187,7 @@ describe("the console", { timeout: 600_000 }, () => {
       (await dev.api<{ channels: { name: string; pause?: { reason: string; by: string } }[] }>("GET", "channels")).channels.find((c) => c.name === "sms");
     assert.equal((await channel())?.pause?.reason, "the provider asked for it");
     await accessible(page);
-    await narrow(page);
+    await reachable(page);
     await page.getByRole("button", { name: "Resume sms" }).click();
     await page.getByRole("status").getByText("The channel sms goes on.").waitFor();
     assert.equal((await channel())?.pause, undefined);
@@ -222,7 +222,7 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.getByRole("heading", { name: "Not with this key" }).waitFor();
     await page.getByText("--scopes operate,review").waitFor();
     await accessible(page);
-    await narrow(page);
+    await reachable(page);
   });
 
   it("is readable on each page: in light, in dark, at 375 px", async () => {
@@ -234,7 +234,7 @@ describe("the console", { timeout: 600_000 }, () => {
       await page.goto(`${dev.url}/console${path}`);
       await page.getByRole("heading", { level: 1 }).waitFor();
       await accessible(page);
-      await narrow(page);
+      await reachable(page);
     }
     await dev.api("POST", `reviews/${parkedTask.id}`, { state: "FAILED", attempt_count: parkedTask.attempt_count });
   });
@@ -258,7 +258,7 @@ describe("the console", { timeout: 600_000 }, () => {
       await page.getByText("Not accepted: 1 problem").waitFor();
       await page.getByText("three machines and a day").waitFor();
       await accessible(page);
-      await narrow(page);
+      await reachable(page);
       await other.check();
     } finally {
       await other.stop();

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, describe, it } from "node:test";
 import type { Page } from "playwright-core";
-import { accessible, narrow } from "./support/axe.js";
+import { accessible, reachable } from "./support/axe.js";
 import { Browsing } from "./support/browsing.js";
 import { Card, figure } from "./support/demo.js";
 import { Dev } from "./support/dev.js";
@@ -192,6 +192,7 @@ describe("the demo page", { timeout: 600_000 }, () => {
     for (const c of all) await c.shows(w, `${w} once`);
     for (const c of all) assert.ok(await c.whole());
     assert.deepEqual(await cards["ana-phone"].waiting(), []);
+    await cards["ana-phone"].node.locator(".log li", { hasText: `${w} once` }).getByText("sent again, and stored once").waitFor({ timeout: 5000 });
     await eventually("the switch is off again", async () => !(await cards["ana-phone"].node.getByLabel("lose the next reply").isChecked()));
   });
 
@@ -269,15 +270,16 @@ describe("the demo page", { timeout: 600_000 }, () => {
   it("can be used by everybody, and on a phone", async () => {
     const { page, cards } = await together();
     await cards["ana-phone"].write("a text that is so long that it has to be broken: " + "x".repeat(80));
-    await eventually("it is shown", async () => (await cards["ana-phone"].texts("a text that is so long")).length > 0);
+    await cards["ana-phone"].write("short");
+    await eventually("they are shown", async () => (await cards["ana-phone"].texts("short")).length > 0);
     await cards["ana-phone"].online(false);
     await cards["ana-phone"].write("waits");
     await accessible(page);
-    await narrow(page);
+    await reachable(page);
     await cards["ana-phone"].online(true);
     const one = await browsing.open("/?device=ben-laptop");
     await new Card(one, "ben-laptop").is("online");
     await accessible(one);
-    await narrow(one);
+    await reachable(one);
   });
 });

@@ -1,3 +1,5 @@
+// Tests of the databases that tests get.
+
 package pgtest_test
 
 import (

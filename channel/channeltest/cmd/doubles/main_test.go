@@ -1,3 +1,5 @@
+// Tests of the doubles as a process.
+
 package main
 
 import (

@@ -3,7 +3,6 @@
 package front
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,16 +50,28 @@ type child struct {
 	state   string
 	url     string
 	process *os.Process
+	left    bool          // process was told to stop, or killed
 	ended   chan struct{} // closed when process has ended
 }
 
-// set says what is known of the child. One that was told to stop does not come up any more.
-func (c *child) set(state string) {
+// up says that a process serves, unless it was told to stop meanwhile, or killed.
+func (c *child) up(process *os.Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state != stateDraining || state == stateDown {
-		c.state = state
+	if c.process == process && !c.left {
+		c.state = stateUp
 	}
+}
+
+// leave says that the present process, which is returned, is about to end; nil: there is none. It does not come up any more, and what was told to stop is not up
+// before its end.
+func (c *child) leave(state string) (process *os.Process, ended <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process != nil {
+		c.state, c.left = state, true
+	}
+	return c.process, c.ended
 }
 
 // now is the child's state, and its process; 0: there is none.
@@ -148,7 +159,7 @@ func (c *child) once(ctx context.Context, serves func()) (served bool, err error
 		close(ended)
 	}()
 	c.mu.Lock()
-	c.process, c.ended, c.url = cmd.Process, ended, "http://"+addr
+	c.process, c.left, c.ended, c.url = cmd.Process, false, ended, "http://"+addr
 	c.mu.Unlock()
 	select {
 	case <-c.startNow: // asked for twice
@@ -157,7 +168,7 @@ func (c *child) once(ctx context.Context, serves func()) (served bool, err error
 	defer c.gone(cmd.Process)
 	served = c.awaitReady(ctx, ended)
 	if served {
-		c.set(stateUp)
+		c.up(cmd.Process)
 		c.tell("%s serves, process %d", c.title, cmd.Process.Pid)
 		serves()
 	}
@@ -222,14 +233,11 @@ var errDown = tidings.Errorf(tidings.Conflict, "it does not run")
 
 // drain tells the process to stop.
 func (c *child) drain() error {
-	c.mu.Lock()
-	process := c.process
-	c.mu.Unlock()
+	process, _ := c.leave(stateDraining) // before the process hears of it: no line is led there any more
 	if process == nil {
 		return errDown
 	}
 	c.tell("%s is told to stop", c.title)
-	c.set(stateDraining) // before the process hears of it: no line is led there any more
 	if err := process.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
@@ -238,14 +246,11 @@ func (c *child) drain() error {
 
 // kill kills the process and returns when it is gone.
 func (c *child) kill() error {
-	c.mu.Lock()
-	process, ended := c.process, c.ended
-	c.mu.Unlock()
+	process, ended := c.leave(stateDown) // before its sockets end: no line is led there any more
 	if process == nil {
 		return errDown
 	}
 	c.tell("%s is killed", c.title)
-	c.set(stateDown) // before its sockets end: no line is led there any more
 	err := process.Kill()
 	<-ended
 	c.gone(process)
@@ -278,28 +283,4 @@ func freeAddr() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("find a free port: %w", err)
-}
-
-// prefixed writes each line with a prefix, in one piece.
-type prefixed struct {
-	to     io.Writer
-	prefix string
-	rest   []byte // of a line that has not ended
-}
-
-const longestLine = 64 << 10
-
-// Write implements io.Writer. It is called from one goroutine.
-func (p *prefixed) Write(text []byte) (int, error) {
-	for rest := text; len(rest) > 0; {
-		line, more, whole := bytes.Cut(rest, []byte("\n"))
-		p.rest, rest = append(p.rest, line...), more
-		if whole || len(p.rest) > longestLine {
-			if _, err := fmt.Fprintf(p.to, "%s%s\n", p.prefix, p.rest); err != nil {
-				return 0, err
-			}
-			p.rest = p.rest[:0]
-		}
-	}
-	return len(text), nil
 }

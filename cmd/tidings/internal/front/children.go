@@ -118,16 +118,3 @@ func (c *Children) await(ctx context.Context, is func(status int, text string) b
 		}
 	}
 }
-
-// shared lets several write to one, a line at a time.
-type shared struct {
-	mu sync.Mutex
-	to io.Writer
-}
-
-// Write implements io.Writer.
-func (s *shared) Write(line []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.to.Write(line)
-}

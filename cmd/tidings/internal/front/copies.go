@@ -47,6 +47,19 @@ func (c *Copies) file() string { return filepath.Join(c.Dir, "backup") }
 // due is a file that says that the database is the one of a backup, and of which instant, until it was recovered.
 func (c *Copies) due() string { return filepath.Join(c.Dir, "recovery-due") }
 
+// note makes that file, whole or not at all.
+func (c *Copies) note(at time.Time) error {
+	part := c.due() + ".partial"
+	err := os.WriteFile(part, []byte(at.Format(time.RFC3339Nano)), 0o600)
+	if err == nil {
+		err = os.Rename(part, c.due())
+	}
+	if err != nil {
+		return fmt.Errorf("note that a recovery is due: %w", err)
+	}
+	return nil
+}
+
 // Finish ends a restore that was cut short: before anything serves the database, it is recovered.
 func (c *Copies) Finish(ctx context.Context) error {
 	text, err := os.ReadFile(c.due())
@@ -95,30 +108,38 @@ func (c *Copies) take(ctx context.Context) error {
 	next := filepath.Join(c.Dir, "next")
 	for _, file := range []string{next, next + ".json", next + ".partial", next + ".json.partial"} { // of one that was cut short
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return fmt.Errorf("make room for the backup: %w", err)
 		}
 	}
 	if err := c.Backup(ctx, next); err != nil {
 		return err
 	}
-	if err := os.Rename(next, c.file()); err != nil {
-		return err
+	// The manifest goes first and comes last: there never is one beside another backup.
+	err := os.Remove(c.file() + ".json")
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	return os.Rename(next+".json", c.file()+".json")
+	for _, end := range []string{"", ".json"} {
+		if err == nil {
+			err = os.Rename(next+end, c.file()+end)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("put the backup into its place: %w", err)
+	}
+	return nil
 }
 
 func (f *Front) takeBackup(w http.ResponseWriter, r *http.Request) {
 	f.copying(w, r, backingUp, func(ctx context.Context) error {
-		if err := f.o.Copies.take(ctx); err != nil {
-			return err
-		}
-		last, err := f.o.Copies.last()
-		if err != nil {
-			return err
-		}
+		err := f.o.Copies.take(ctx)
+		last, unread := f.o.Copies.last() // the one before, or none, when that one failed
 		f.mu.Lock()
 		f.backup = last
 		f.mu.Unlock()
+		if err = errors.Join(err, unread); err != nil {
+			return err
+		}
 		f.log.add("the database was backed up")
 		return nil
 	})
@@ -147,7 +168,7 @@ func (f *Front) restore(ctx context.Context, last *backup) error {
 		if err := c.Restore(ctx, url, c.file()); err != nil {
 			return err
 		}
-		return os.WriteFile(c.due(), []byte(last.At.Format(time.RFC3339Nano)), 0o600)
+		return c.note(last.At)
 	}); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ package front
 
 import (
 	"context"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -133,9 +135,19 @@ func proxyTo(address func() string) http.Handler {
 			r.Out.Host = r.In.Host // the console compares it with the origin
 			r.SetXForwarded()
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			refuse(w, unavailable("the process that serves this does not answer; it is started again by itself"))
 		},
 		ErrorLog: quiet,
 	}
 }
+
+// withPath is a request for another path.
+func withPath(r *http.Request, path string) *http.Request {
+	r = r.Clone(r.Context())
+	r.URL.Path, r.URL.RawPath = path, ""
+	return r
+}
+
+// quiet is a log of what happens to peers that go away.
+var quiet = log.New(io.Discard, "", 0)

@@ -3,12 +3,10 @@
 package front
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 
-	"github.com/tidings-project/tidings"
 	"github.com/tidings-project/tidings/cmd/tidings/internal/relay"
 )
 
@@ -93,6 +91,21 @@ func (l *line) cut() {
 	for link := range l.links {
 		link.Cut()
 	}
+}
+
+// loses tells, once, that the next reply is to be lost.
+func (l *line) loses() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	loses := l.loseReply
+	l.loseReply = false
+	return loses
+}
+
+func (l *line) shuffles() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shuffle
 }
 
 // ready answers whether a connection would be taken, as the gateway behind the line does.
@@ -185,9 +198,4 @@ func (l *line) close() {
 	l.cut()
 	l.mu.Unlock()
 	l.work.Wait()
-}
-
-// unavailable is the error of what can be had later.
-func unavailable(format string, args ...any) error {
-	return &tidings.Error{Code: tidings.Unavailable, Message: fmt.Sprintf(format, args...), RetryAfter: comeBack}
 }

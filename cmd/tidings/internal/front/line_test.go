@@ -11,6 +11,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
+
+	"github.com/tidings-project/tidings/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -178,6 +180,16 @@ func TestLineShuffles(t *testing.T) {
 	s.hear(conn, first)
 }
 
+// What no gateway would take is not kept in memory here either.
+func TestLineBoundsFrames(t *testing.T) {
+	s := newStand(t)
+	conn, _ := s.dial()
+	_ = conn.WriteMessage(websocket.TextMessage, []byte(strings.Repeat("x", 10*wire.MaxFrame))) // the connection may end in the midst of it
+	if _, text, err := conn.ReadMessage(); err == nil {
+		t.Errorf("a frame that is too large is passed on: %d bytes come back", len(text))
+	}
+}
+
 // One device has a bounded number of connections, and the place of one that has ended is free again.
 func TestLineIsBounded(t *testing.T) {
 	s := newStand(t)
@@ -212,7 +224,7 @@ func TestLineIsReady(t *testing.T) {
 	if got := status(); got != http.StatusOK {
 		t.Errorf("a line that is on answers %d", got)
 	}
-	s.line.children.gateways[0].set(stateDraining)
+	s.line.children.gateways[0].gone(nil)
 	if got := status(); got != http.StatusServiceUnavailable {
 		t.Errorf("without a gateway it answers %d", got)
 	}

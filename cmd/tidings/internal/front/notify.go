@@ -4,7 +4,6 @@ package front
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -21,6 +20,9 @@ import (
 
 // notifyFor is how long a notification of the page is worth sending.
 const notifyFor = time.Hour
+
+// answerMost is how much of an answer of the API is read, in bytes.
+const answerMost = 4 << 20
 
 // silenceable are the channels whose other side is a scripted double.
 var silenceable = []string{channeltest.ModePush, channeltest.ModeSMS, channeltest.ModePlain}
@@ -52,13 +54,7 @@ func (f *Front) notify(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	status, said, err := f.ask(r.Context(), http.MethodPost, "/v1/notifications", text)
-	switch {
-	case err != nil:
-		refuse(w, err)
-	case status >= http.StatusMultipleChoices:
-		passProblem(w, status, said)
-	default:
+	if _, ok := f.ask(w, r, http.MethodPost, "/v1/notifications", text); ok {
 		answer(w, http.StatusOK, map[string]string{"event_key": n.EventKey})
 	}
 }
@@ -99,13 +95,7 @@ func (f *Front) notifications(w http.ResponseWriter, r *http.Request) {
 		query.Set("event_key", event)
 		path = "/v1/notifications?"
 	}
-	status, said, err := f.ask(r.Context(), http.MethodGet, path+query.Encode(), nil)
-	switch {
-	case err != nil:
-		refuse(w, err)
-	case status >= http.StatusMultipleChoices:
-		passProblem(w, status, said)
-	default:
+	if said, ok := f.ask(w, r, http.MethodGet, path+query.Encode(), nil); ok {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(said) // the peer is gone: there is nobody to tell
 	}
@@ -120,11 +110,12 @@ func (f *Front) person(user string) (*Person, error) {
 	return nil, notFound("there is no person %.40q in the demo", user)
 }
 
-// ask makes one request to the API.
-func (f *Front) ask(ctx context.Context, method, path string, body []byte) (status int, said []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, method, f.o.Children.api.address()+path, bytes.NewReader(body))
+// ask makes one request to the API for r. What the API does not do is answered, and not ok.
+func (f *Front) ask(w http.ResponseWriter, r *http.Request, method, path string, body []byte) (said []byte, ok bool) {
+	req, err := http.NewRequestWithContext(r.Context(), method, f.o.Children.api.address()+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, err
+		refuse(w, fmt.Errorf("make a request to the API: %w", err))
+		return nil, false
 	}
 	req.Header.Set("Authorization", "Bearer "+f.o.Key)
 	if method == http.MethodPost {
@@ -132,14 +123,20 @@ func (f *Front) ask(ctx context.Context, method, path string, body []byte) (stat
 	}
 	resp, err := f.http.Do(req)
 	if err != nil {
-		return 0, nil, unavailable("the API does not answer; it is started again by itself")
+		refuse(w, unavailable("the API does not answer; it is started again by itself"))
+		return nil, false
 	}
 	defer resp.Body.Close()
-	said, err = io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	said, err = io.ReadAll(io.LimitReader(resp.Body, answerMost))
 	if err != nil {
-		return 0, nil, unavailable("the answer of the API broke off")
+		refuse(w, unavailable("the answer of the API broke off"))
+		return nil, false
 	}
-	return resp.StatusCode, said, nil
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		passProblem(w, resp.StatusCode, said)
+		return nil, false
+	}
+	return said, true
 }
 
 // passProblem answers with what the API has refused.

@@ -39,21 +39,6 @@ func (t *traffic) down(frame []byte) (instead [][]byte, cut bool) {
 	return [][]byte{frame}, false
 }
 
-// loses tells, once, that the next reply is to be lost.
-func (l *line) loses() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	loses := l.loseReply
-	l.loseReply = false
-	return loses
-}
-
-func (l *line) shuffles() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.shuffle
-}
-
 // overtake holds the first event of a pair and lets the second one pass it, twice.
 func (t *traffic) overtake(frame []byte, seq int64) [][]byte {
 	t.mu.Lock()

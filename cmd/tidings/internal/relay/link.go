@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/tidings-project/tidings/internal/wire"
 )
 
 // Down gets each frame from the server and returns what the client gets instead, in this order; with cut the connection ends after that. It is called for one
@@ -23,10 +25,9 @@ type Link struct {
 	writing        sync.Mutex // one frame at a time to the client
 }
 
-// patience bounds a handshake with the server, and the farewell of a side that is closed.
 const (
-	handshakePatience = 10 * time.Second
-	farewellPatience  = time.Second
+	handshakePatience = 10 * time.Second // for a handshake with the server
+	farewellPatience  = time.Second      // for the farewell to a side that is closed
 )
 
 // Join answers a client's request for a WebSocket by one that is joined with the server at url (ws://…), which is asked first: when it refuses, the client gets its
@@ -49,6 +50,7 @@ func Join(w http.ResponseWriter, r *http.Request, url string) (*Link, error) {
 		_ = server.Close() // the client was told
 		return nil, err
 	}
+	client.SetReadLimit(2 * wire.MaxFrame) // it is the server who refuses a frame that is too large, unless it is much too large
 	return &Link{client: client, server: server}, nil
 }
 

@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import axe from "axe-core";
 import type { Page } from "playwright-core";
 
-/** The widest that nothing may be. */
-const NARROW_PX = 375;
+/** A phone, and a laptop. */
+const WIDTHS_PX = [375, 1280];
 
 /** Fails when axe finds something serious or critical on the page as it is, in light or in dark. */
 export async function accessible(page: Page): Promise<void> {
@@ -27,11 +27,16 @@ export async function accessible(page: Page): Promise<void> {
   await page.emulateMedia({ colorScheme: null });
 }
 
-/** Fails when the page has to be scrolled sideways at 375 px, or a control cannot be reached: by keyboard, or because it is outside or covered. */
-export async function narrow(page: Page): Promise<void> {
+/** Fails when the page has to be scrolled sideways, on a phone or a laptop, or a control cannot be reached there: by keyboard, or because it is outside or covered. */
+export async function reachable(page: Page): Promise<void> {
   const before = page.viewportSize();
-  await page.setViewportSize({ width: NARROW_PX, height: 740 });
-  const { width, faults, controls } = await page.evaluate((narrow) => {
+  for (const width of WIDTHS_PX) await reachableAt(page, width);
+  if (before) await page.setViewportSize(before);
+}
+
+async function reachableAt(page: Page, widest: number): Promise<void> {
+  await page.setViewportSize({ width: widest, height: 740 });
+  const { width, faults, controls } = await page.evaluate((widest) => {
     const found = [...document.querySelectorAll<HTMLElement>("a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']")];
     const faults: string[] = [];
     let controls = 0;
@@ -43,14 +48,13 @@ export async function narrow(page: Page): Promise<void> {
       c.focus({ preventScroll: true });
       if (document.activeElement !== c) faults.push(`cannot be focused: ${name}`);
       const lies = c.getClientRects()[0] ?? c.getBoundingClientRect(); // of a link that is broken into lines, the first
-      if (lies.left < 0 || lies.right > narrow + 0.5 || lies.width === 0 || lies.height === 0) faults.push(`lies outside (${lies.left} to ${lies.right}): ${name}`);
+      if (lies.left < 0 || lies.right > widest + 0.5 || lies.width === 0 || lies.height === 0) faults.push(`lies outside (${lies.left} to ${lies.right}): ${name}`);
       const top = document.elementFromPoint(lies.left + lies.width / 2, lies.top + lies.height / 2);
       if (!top || !c.contains(top)) faults.push(`is covered by ${top?.outerHTML.slice(0, 80)}: ${name}`);
     }
     return { width: document.documentElement.scrollWidth, faults, controls };
-  }, NARROW_PX);
-  assert.ok(width <= NARROW_PX, `${page.url()} is ${width} px wide`);
+  }, widest);
+  assert.ok(width <= widest, `${page.url()} is ${width} px wide`);
   assert.deepEqual(faults, [], page.url());
   assert.ok(controls > 0, `${page.url()} has no control`);
-  if (before) await page.setViewportSize(before);
 }

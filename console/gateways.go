@@ -1,4 +1,4 @@
-// The first page, gateways, and at which of them a user's devices are.
+// Gateways, and at which of them a user's devices are.
 
 package console
 
@@ -7,30 +7,6 @@ import (
 	"net/url"
 	"time"
 )
-
-// overviewPage is how things stand.
-type overviewPage struct {
-	Version         string     `json:"version"`
-	Reviews         int        `json:"reviews"`
-	ReviewsOldestAt *time.Time `json:"reviews_oldest_at"`
-	Channels        int        `json:"channels"`
-	Paused          int        `json:"paused"`
-	Gateways        int        `json:"gateways"`
-	Lineage         struct {
-		Generation int64      `json:"generation"`
-		Timeline   int64      `json:"timeline"`
-		RecordedAt *time.Time `json:"recorded_at"`
-	} `json:"lineage"`
-}
-
-func overview(v *visit) error {
-	var p overviewPage
-	if err := v.get("/v1/operator/overview", nil, &p); err != nil {
-		return err
-	}
-	v.show(http.StatusOK, "overview", "Overview", "overview", p)
-	return nil
-}
 
 // gateway is a process that holds sockets.
 type gateway struct {
@@ -69,7 +45,7 @@ type userPage struct {
 func showUser(v *visit) error {
 	p := userPage{User: v.value("user")}
 	if p.User == "" {
-		return &refusal{Status: http.StatusBadRequest, Code: "INVALID_ARGUMENT", Detail: "Name a user."}
+		return invalid("Name a user.")
 	}
 	if err := v.get("/v1/operator/users/"+url.PathEscape(p.User)+"/routes", nil, &p); err != nil {
 		return err
