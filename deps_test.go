@@ -1,4 +1,4 @@
-// Who may import whom, read from the files.
+// Who may import whom, and how files begin, read from the files.
 
 package tidings_test
 
@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -51,7 +52,7 @@ var databasePackages = []string{"internal/store", "outbox", "internal/bus", "sch
 var onlyPool = []string{"dispatch", "internal/server", "internal/api"}
 
 func TestImportsRunOneWay(t *testing.T) {
-	files := sourceFiles(t)
+	files := sourceFiles(t, false)
 	if len(files) < 20 {
 		t.Fatalf("only %d files were found", len(files))
 	}
@@ -115,8 +116,21 @@ func allowed(rule []string, dir, path string) bool {
 	return false
 }
 
-// sourceFiles are the Go files of the module without tests, other modules and what is ignored.
-func sourceFiles(t *testing.T) (files []string) {
+// A file says first what it is about.
+func TestFilesBeginWithAComment(t *testing.T) {
+	for _, file := range append(sourceFiles(t, false), sourceFiles(t, true)...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(text), "// ") {
+			t.Errorf("%s does not begin with a comment", file)
+		}
+	}
+}
+
+// sourceFiles are the Go files of the module that are tests, or those that are not, without other modules and what is ignored.
+func sourceFiles(t *testing.T, tests bool) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -124,7 +138,7 @@ func sourceFiles(t *testing.T) (files []string) {
 			return err
 		case d.IsDir() && (path == "bench" || path == "bin" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != "."):
 			return filepath.SkipDir
-		case !d.IsDir() && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
+		case !d.IsDir() && strings.HasSuffix(path, ".go") && strings.HasSuffix(path, "_test.go") == tests:
 			files = append(files, path)
 		}
 		return nil

@@ -1,3 +1,5 @@
+// Locks the file of an outbox: where there is flock.
+
 //go:build unix && !aix && !solaris
 
 package client

@@ -51,8 +51,11 @@ func (b *batch) preview(attempts []*attempt) {
 			l.w.log.Error("cannot note that messages are gone", "channel", l.cfg.Name, "notifications", len(gone), "error", err)
 		}
 	}
-	shown := shownHash(l.w.cfg.PreviewLength)
 	for i, a := range attempts {
+		shown := shownHash(0)
+		if bodies[i] != nil && *bodies[i] != "" {
+			shown = shownHash(l.w.cfg.PreviewLength)
+		}
 		switch {
 		case bodies[i] == nil:
 			b.skip(a, channel.Outcome{Code: tidings.NotSent, Detail: "the message is gone"})
@@ -65,9 +68,9 @@ func (b *batch) preview(attempts []*attempt) {
 	}
 }
 
-// shownHash stands for the request hash of calls that show messages up to a length. That of their bytes would outlive a recall, and whoever
-// guesses the text could tell that it was it. A message never changes: from what else is frozen, the same renderer makes the same bytes
-// unless the length is another.
+// shownHash stands for the request hash of calls that show messages up to a length; 0: that show none. That of their bytes would outlive a
+// recall, and whoever guesses the text could tell that it was it. A message never changes: from what else is frozen, the same renderer
+// makes the same bytes unless the length is another.
 func shownHash(length int) []byte {
 	return channel.HashParts([]byte("preview"), strconv.AppendInt(nil, int64(length), 10))
 }

@@ -4,6 +4,7 @@ package dispatch_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,6 +138,32 @@ func TestPreviewOfWhatIsPurgedIsFollowed(t *testing.T) {
 		s.once(byKey)
 	}
 	if diff := cmp.Diff([]string{"second"}, s.bodies); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A conversation that shows no texts any more shows none of what was to be shown, and a repeat is no longer the same request.
+func TestPreviewThatIsSwitchedOff(t *testing.T) {
+	s := newShown(t)
+	seq := s.say("m-1", "hello")
+	s.tell("u-ben", seq)
+	s.answer = func() channel.Outcome { return channel.Outcome{Code: tidings.IOError} }
+	if diff := cmp.Diff([]string{"hello"}, s.hashed(20, byKey)); diff != "" {
+		t.Error(diff)
+	}
+	no := false
+	_, err := s.ChangeSettings(t.Context(), "c-1", store.SettingsChange{Preview: &no})
+	s.must(err)
+	s.answer = func() channel.Outcome { return channel.Outcome{Code: tidings.Accepted} }
+	_, err = s.Join(t.Context(), "c-1", "u-cyd", "")
+	s.must(err)
+	s.tell("u-cyd", s.say("m-2", "hello"))
+	var got []string
+	until(t, "both are gone through", func() bool {
+		got = append(got, s.hashed(20, byKey)...)
+		return strings.Count(strings.Join(s.ends(), " "), "IO_ERROR NOT_SENT") == 1 && len(got) > 0
+	})
+	if diff := cmp.Diff([]string{""}, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -36,7 +36,7 @@ func newShown(t *testing.T) *shown {
 	pool := pgtest.New(t)
 	s := &shown{Store: store.New(pool), t: t, pool: pool, answer: func() channel.Outcome { return channel.Outcome{Code: tidings.Accepted} }}
 	s.must(s.EnsureLineage(t.Context()))
-	_, err := s.CreateConversation(t.Context(), store.Conversation{Conv: "c-1", RecallWindow: time.Hour, Members: []string{"u-ana", "u-ben"}})
+	_, err := s.CreateConversation(t.Context(), store.Conversation{Conv: "c-1", RecallWindow: time.Hour, Preview: true, Members: []string{"u-ana", "u-ben"}})
 	s.must(err)
 	return s
 }

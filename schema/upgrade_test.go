@@ -70,7 +70,7 @@ func TestUpgradeWithRows(t *testing.T) {
 	exec(`INSERT INTO tidings.member (conv_id, user_id, join_seq) SELECT 'c-' || n, u, s FROM generate_series(1, 50) n, (VALUES (1, 'u-ana'), (2, 'u-ben')) j (s, u)`)
 	exec(`INSERT INTO tidings.channel_pref (bucket, user_id, channel, address) VALUES (tidings.bucket_of('u-ben'), 'u-ben', 'push', 'there')`)
 	want("50", post)
-	notify := `SELECT (tidings.notify_v1(json_build_object('user', 'u-ben', 'event_key', 'e-1', 'title', 'hello', 'ttl_s', 60, 'about', json_build_object('conv', 'c-1', 'seq', 3))) ->> 'created')`
+	notify := `SELECT (tidings.notify_v1(json_build_object('user', 'u-ben', 'event_key', 'e-1', 'title', 'hello', 'ttl_s', 60, 'about', json_build_object('conv', 'c-1', 'seq', 3))) -> 0 ->> 'created')`
 	want("true", notify)
 	exec(`UPDATE tidings.task SET provider_msg_id = 'p-1'`)
 

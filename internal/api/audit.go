@@ -10,7 +10,8 @@ import (
 	"github.com/tidings-project/tidings"
 )
 
-// audit logs at Info, also where the log takes only what is graver. After an error, which has the code UNAVAILABLE, it is not logged, and what is to be logged must not happen.
+// audit logs at Info, also where the log takes only what is graver. After an error, UNAVAILABLE, nothing was logged, and what was to be
+// logged must not happen.
 func (a *API) audit(ctx context.Context, what string, args ...any) error {
 	record := slog.NewRecord(time.Now(), slog.LevelInfo, what, 0)
 	record.Add(args...)

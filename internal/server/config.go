@@ -69,7 +69,7 @@ type Config struct {
 
 	ReportFile string `name:"report-file" env:"TIDINGS_REPORT_FILE" placeholder:"FILE" help:"The report.json that tidings-lab report wrote, for operators to read at /v1/operator/report. It is read anew for each request."`
 
-	LogLevel slog.Level `name:"log-level" env:"TIDINGS_LOG_LEVEL" default:"info" help:"debug, info, warn or error. Logs are JSON on the standard error; they hold neither bodies, addresses nor keys."`
+	LogLevel slog.Level `name:"log-level" env:"TIDINGS_LOG_LEVEL" default:"info" help:"debug, info, warn or error. Logs are JSON on the standard error; they hold neither bodies, addresses nor keys. That an operator has read what was said in a conversation is logged, whatever this says."`
 
 	Channels map[string]Channel `kong:"-"`
 }

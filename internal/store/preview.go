@@ -12,8 +12,8 @@ import (
 )
 
 // previewSQL reads messages that users may see, each by event's primary key, member's and read's: the one rule of visibility, not recalled, not
-// read, and of a conversation that the user has not left.
-const previewSQL = `SELECT p.n, e.body FROM unnest(@convs::text[], @seqs::bigint[], @users::text[]) WITH ORDINALITY p (conv, seq, usr, n)
+// read, and of a conversation that the user has not left. One that shows no texts any more shows none.
+const previewSQL = `SELECT p.n, CASE WHEN c.preview THEN e.body ELSE '' END FROM unnest(@convs::text[], @seqs::bigint[], @users::text[]) WITH ORDINALITY p (conv, seq, usr, n)
 	  JOIN tidings.conversation c ON c.conv_id = p.conv AND c.conv_id = ANY (@convs::text[])
 	  JOIN tidings.event e ON e.conv_id = p.conv AND e.conv_id = ANY (@convs::text[]) AND e.seq = p.seq
 	 WHERE e.kind = 'msg' AND e.recalled_by IS NULL AND e.body IS NOT NULL
@@ -21,7 +21,8 @@ const previewSQL = `SELECT p.n, e.body FROM unnest(@convs::text[], @seqs::bigint
 	   AND NOT EXISTS (SELECT FROM tidings.read r WHERE r.conv_id = p.conv AND r.conv_id = ANY (@convs::text[]) AND r.user_id = p.usr AND r.seq >= p.seq)`
 
 // Previews reads the bodies of the messages that claimed tasks are about, as their users may see them now. nil stands for one that is
-// recalled, purged, read or not visible to the user, or whose conversation the user has left.
+// recalled, purged, read or not visible to the user, or whose conversation the user has left. The
+// body is empty when the conversation shows no texts any more.
 func (s *Store) Previews(ctx context.Context, tasks []Claimed) ([]*string, error) {
 	convs, seqs, users := make([]string, len(tasks)), make([]int64, len(tasks)), make([]string, len(tasks))
 	for i := range tasks {

@@ -85,8 +85,8 @@ func (s *Store) recover(ctx context.Context, o RecoverOptions, report *RecoverRe
 	for _, step := range []func() error{
 		func() error { return s.doubtAll(ctx, o, report) },
 		func() error { return s.clearRoutes(ctx, report) },
-		func() error { return s.clearUnread(ctx) },
 		func() error { return s.replay(ctx, o.Journal, next.before, &report.Replay) },
+		func() error { return s.clearUnread(ctx) }, // also what replayed recalls have queued
 		func() error { return s.newEpochs(ctx, report) },
 	} {
 		if err := step(); err != nil {

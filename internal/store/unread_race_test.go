@@ -165,3 +165,39 @@ func TestNotifyUnreadAfterAMuchLongerWait(t *testing.T) {
 	b.later(61 * time.Minute)
 	b.look(1, 1)
 }
+
+// A recall that a recovery replays makes nobody look again: the lost history has notified of what else is unread.
+func TestRecoverNotifiesOfNothingTwice(t *testing.T) {
+	b := newWatched(t, 1)
+	b.say(said("c-1", "m-1"), said("c-1", "m-2"))
+	restored, dir := b.copied(), t.TempDir()
+	b.later(61 * time.Second)
+	b.look(2, 1)
+	b.recalls("the second", store.Recall{Conv: "c-1", User: "u-ana", Cmid: "r-1", Target: 4}, "", 5, false)
+	b.takings(dir)
+	if r := restored.recovered(dir); replayed(r.Replay) != "recall 1" {
+		t.Fatalf("replayed is %s", replayed(r.Replay))
+	}
+	restored.later(61 * time.Second)
+	restored.look(0, 0)
+	if got := restored.open() + restored.queued(); got != "" {
+		t.Errorf("after the recovery: %s", got)
+	}
+}
+
+// A notification that was cancelled is not made anew for the same message: the next comes when they have read.
+func TestNotifyUnreadAfterACancellation(t *testing.T) {
+	b := newWatched(t, 1)
+	b.say(said("c-1", "m-1"))
+	b.later(61 * time.Second)
+	b.look(1, 1)
+	b.exec(`UPDATE tidings.notification SET cancelled_at = statement_timestamp()`)
+	b.say(said("c-1", "m-2"))
+	b.later(61 * time.Second)
+	b.look(1, 0)
+	_, err := b.Read(t.Context(), "u-ben", "c-1", 0, 4)
+	b.must(err)
+	b.say(said("c-1", "m-3"))
+	b.later(61 * time.Second)
+	b.look(1, 1)
+}

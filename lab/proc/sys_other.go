@@ -1,3 +1,5 @@
+// What is asked of the system about processes: where there is no /proc.
+
 //go:build unix && !linux
 
 package proc

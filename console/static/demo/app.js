@@ -389,6 +389,7 @@ var Watch = class {
 
 // console/web/src/device.ts
 var MAX_SHOWN = 500;
+var INSTALL = "demo-page";
 var Device = class {
   info;
   person;
@@ -436,7 +437,8 @@ var Device = class {
       url,
       device: this.info.device,
       name: "tidings-demo",
-      outbox: `tidings-demo-${this.info.device}`,
+      install: INSTALL,
+      outbox: `tidings-page-${this.info.device}`,
       token: () => ({ text: this.#token }),
       handle: (u) => this.#handle(u),
       webSocket: this.watch.socket,
@@ -816,7 +818,7 @@ var Page = class {
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       if (document.hidden) continue;
       await this.#refresh().catch((err) => this.say(`The server does not answer: ${text(err)}`, true));
-      if (!document.body.classList.contains("alone")) await this.#notifications.poll().catch(() => {
+      if (!document.body.classList.contains("alone") && this.#state.busy !== "restore") await this.#notifications.poll().catch(() => {
       });
     }
   }

@@ -52,7 +52,7 @@ class Page implements Around {
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       if (document.hidden) continue;
       await this.#refresh().catch((err: unknown) => this.say(`The server does not answer: ${text(err)}`, true));
-      if (!document.body.classList.contains("alone")) await this.#notifications.poll().catch(() => {}); // while the database is away there is nothing to see
+      if (!document.body.classList.contains("alone") && this.#state.busy !== "restore") await this.#notifications.poll().catch(() => {}); // while the database is away there is nothing to see
     }
   }
 

@@ -7,6 +7,9 @@ import { Watch } from "./wire.js";
 /** How much of a log is kept to be shown. */
 const MAX_SHOWN = 500;
 
+/** All browsers that show a device count as one installation of it: the device can go from one to the other and back, which from a newer installation it cannot. */
+const INSTALL = "demo-page";
+
 /** A piece of the log: an event, or a range that the user does not get. */
 export type Piece = { from: number; to: number; event?: Event; why?: string };
 
@@ -75,7 +78,7 @@ export class Device {
   async open(): Promise<void> {
     const url = location.origin.replace(/^http/, "ws") + `${this.info.line}/v1/ws`;
     this.#client = await Client.open({
-      url, device: this.info.device, name: "tidings-demo", outbox: `tidings-demo-${this.info.device}`, token: () => ({ text: this.#token }),
+      url, device: this.info.device, name: "tidings-demo", install: INSTALL, outbox: `tidings-page-${this.info.device}`, token: () => ({ text: this.#token }),
       handle: (u) => this.#handle(u), webSocket: this.watch.socket, backoffMinMs: 300, backoffMaxMs: 3000, requestTimeoutMs: 10_000,
     });
     await this.#look();

@@ -156,7 +156,7 @@ func (f *Front) putBack(w http.ResponseWriter, r *http.Request) {
 		if err := f.restore(ctx, last); err != nil {
 			return err
 		}
-		f.log.add("the backup of %s was restored: the epochs are others", last.At.Local().Format(time.TimeOnly))
+		f.log.add("the backup of %s was restored: every conversation has another epoch", last.At.Local().Format(time.TimeOnly))
 		return nil
 	})
 }
@@ -175,7 +175,7 @@ func (f *Front) restore(ctx context.Context, last *backup) error {
 	// From here on the end of the development server does not cut it short.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), copyPatience)
 	defer cancel()
-	f.log.add("the database is the one of the backup: until it was recovered nobody is served")
+	f.log.add("the database is that of the backup now: nobody is served until it is recovered")
 	noticing, noticed := context.WithTimeout(ctx, noticePatience)
 	defer noticed()
 	blind := f.o.Children.await(noticing, func(status int, text string) bool {
@@ -213,9 +213,7 @@ func (f *Front) copying(w http.ResponseWriter, r *http.Request, what string, do 
 	ctx, cancel := context.WithTimeout(f.life, copyPatience)
 	defer cancel()
 	err = do(ctx)
-	f.mu.Lock()
-	f.busy = ""
-	f.mu.Unlock()
+	f.vacate()
 	if err != nil {
 		f.log.add("%s: %v", what, err)
 		refuse(w, err)
@@ -234,7 +232,31 @@ func (f *Front) occupy(what string) error {
 	case f.busy != "":
 		return tidings.Errorf(tidings.Conflict, "busy: there is a %s going on", f.busy)
 	}
-	f.busy = what
+	f.busy, f.over = what, make(chan struct{})
 	f.copies.Add(1)
 	return nil
+}
+
+// vacate ends what goes on.
+func (f *Front) vacate() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.over)
+	f.busy, f.over = "", nil
+}
+
+// settled returns when nothing goes on with the database, or ctx ends, or it takes too long: what only looks waits for an answer instead of getting an error.
+func (f *Front) settled(ctx context.Context) {
+	f.mu.Lock()
+	over := f.over
+	f.mu.Unlock()
+	if over == nil {
+		return
+	}
+	select {
+	case <-over:
+	case <-ctx.Done():
+	case <-f.life.Done():
+	case <-time.After(noticePatience):
+	}
 }

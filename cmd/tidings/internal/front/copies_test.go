@@ -81,3 +81,34 @@ func TestFinish(t *testing.T) {
 		t.Errorf("asked to recover since %v", asked)
 	}
 }
+
+// Who only looks waits while something goes on with the database.
+func TestSettled(t *testing.T) {
+	f := &Front{life: t.Context()}
+	f.settled(t.Context()) // nothing goes on
+	if err := f.occupy(restoring); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.occupy(backingUp); err == nil {
+		t.Error("two things go on at once")
+	}
+	given, up := context.WithCancel(t.Context())
+	up()
+	f.settled(given)
+	waited := make(chan struct{})
+	go func() { // waited for below
+		f.settled(t.Context())
+		close(waited)
+	}()
+	select {
+	case <-waited:
+		t.Error("it did not wait")
+	case <-time.After(20 * time.Millisecond):
+	}
+	f.vacate()
+	<-waited
+	if err := f.occupy(backingUp); err != nil {
+		t.Error(err)
+	}
+	f.vacate()
+}

@@ -54,7 +54,8 @@ type Front struct {
 	copies sync.WaitGroup
 
 	mu     sync.Mutex
-	busy   string // "", or what goes on with the database
+	busy   string        // "", or what goes on with the database
+	over   chan struct{} // closed when that ends; nil: nothing goes on
 	backup *backup
 }
 

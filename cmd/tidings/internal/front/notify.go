@@ -95,6 +95,7 @@ func (f *Front) notifications(w http.ResponseWriter, r *http.Request) {
 		query.Set("event_key", event)
 		path = "/v1/notifications?"
 	}
+	f.settled(r.Context())
 	if said, ok := f.ask(w, r, http.MethodGet, path+query.Encode(), nil); ok {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(said) // the peer is gone: there is nobody to tell

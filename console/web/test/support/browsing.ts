@@ -79,14 +79,14 @@ export class Browsing {
 }
 
 /**
- * What Chromium itself writes when a handshake is refused or broken off, and when /readyz says 503 after it. A page cannot keep it from doing so, and a device that
- * is offline has to try.
+ * What Chromium itself writes when a handshake is refused or broken off, and when /readyz says 503 after it, or a look at the notifications meets a restore. A page
+ * cannot keep it from doing so, and a device that is offline has to try.
  */
 function refusedHandshake(text: string, url: string): boolean {
   if (/^WebSocket connection to 'ws:\/\/127\.0\.0\.1:\d+\/dev\/line\/[^/']+\/v1\/ws' failed: /.test(text)) {
     return /(Unexpected response code: 503|net::ERR_CONNECTION_(RESET|CLOSED|REFUSED)|net::ERR_EMPTY_RESPONSE|Connection closed before receiving a handshake response)$/.test(text.trim());
   }
-  return /^Failed to load resource: the server responded with a status of 503/.test(text) && /\/dev\/line\/[^/]+\/readyz$/.test(url);
+  return /^Failed to load resource: the server responded with a status of 503/.test(text) && /\/dev\/(line\/[^/]+\/readyz$|notifications\?)/.test(url);
 }
 
 /** What Chromium itself writes of a page of the console, not of what belongs to one, that is answered with a refusal: such a page says what was refused. */

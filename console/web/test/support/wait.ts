@@ -4,10 +4,10 @@
 export const PATIENCE_MS = 40_000;
 
 /** Waits until look finds something, and returns it. */
-export async function eventually<T>(what: string, look: () => T | undefined | false | Promise<T | undefined | false>, detail: () => unknown = () => ""): Promise<T> {
+export async function eventually<T>(what: string, look: () => T | undefined | null | false | Promise<T | undefined | null | false>, detail: () => unknown = () => ""): Promise<T> {
   for (const deadline = Date.now() + PATIENCE_MS; ;) {
     const found = await look();
-    if (found !== undefined && found !== false) return found;
+    if (found !== undefined && found !== null && found !== false) return found;
     if (Date.now() > deadline) throw new Error(`not within ${PATIENCE_MS} ms: ${what} ${JSON.stringify(await detail())}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
