@@ -74,7 +74,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The reader is a goroutine of its own, so that the handler's, with all that it holds, can end.
 	if !g.roster.add(s, func() { g.sessions.Go(func() { s.read(ws, t) }) }) {
 		g.roster.cancel()
-		_ = t.Conn.Close() // the gateway stops: nothing was promised on it
+		// The gateway stops: nothing was promised on it, but the peer may know why it ends.
+		_, _ = t.Conn.Write(appendClose(nil, wire.CloseDraining, "the gateway stops"))
+		_ = t.Conn.Close()
 	}
 }
 
