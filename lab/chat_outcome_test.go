@@ -3,6 +3,7 @@
 package lab_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -61,6 +62,16 @@ func (c *chat) standby(name string) {
 	c.exec(`ALTER SYSTEM SET synchronous_standby_names = '` + name + `'`)
 	c.exec(`SELECT pg_reload_conf()`)
 	c.Until("the server has taken its configuration", soon, func() bool { return one[string](c.scene, `SHOW synchronous_standby_names`) == name })
+	if name == "" {
+		return
+	}
+	// Commits wait as soon as the checkpointer has taken it, too. That cannot be read, so one is tried; its backend waits on.
+	c.Until("a commit waits", soon, func() bool {
+		ctx, cancel := context.WithTimeout(c.ctx, 300*time.Millisecond)
+		defer cancel()
+		_, err := c.pool.Exec(ctx, `SELECT pg_logical_emit_message(true, 'lab', '')`)
+		return err != nil && ctx.Err() != nil
+	})
 }
 
 // atCommit waits until a send waits for a standby in its COMMIT.
