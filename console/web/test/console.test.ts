@@ -146,6 +146,7 @@ describe("the console", { timeout: 600_000 }, () => {
     /** Goes on by Tab until what has this id or says this has the focus, and that is to be seen. */
     const tabTo = async (what: string): Promise<void> => {
       for (let i = 0; i < 60; i++) {
+        await page.waitForLoadState(); // before it, a page may be there without its style sheet
         await page.keyboard.press("Tab");
         const at = await page.evaluate(() => {
           const e = document.activeElement;

@@ -9,6 +9,7 @@ const WIDTHS_PX = [375, 1280];
 
 /** Fails when axe finds something serious or critical on the page as it is, in light or in dark. */
 export async function accessible(page: Page): Promise<void> {
+  await page.waitForLoadState(); // before it, a page may be there without its style sheet
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme });
     await page.evaluate(axe.source); // by the debugger, which the page's policy does not concern
@@ -29,6 +30,7 @@ export async function accessible(page: Page): Promise<void> {
 
 /** Fails when the page has to be scrolled sideways, on a phone or a laptop, or a control cannot be reached there: by keyboard, or because it is outside or covered. */
 export async function reachable(page: Page): Promise<void> {
+  await page.waitForLoadState(); // as above
   const before = page.viewportSize();
   for (const width of WIDTHS_PX) await reachableAt(page, width);
   if (before) await page.setViewportSize(before);
