@@ -24,14 +24,14 @@ type conversation struct {
 	dropped   bool  // Handle has to hear of the new history
 	recalls   []int64
 	inNews    bool
-	unsynced  bool         // nothing is known of this history yet
-	doubt     bool         // something spoke of another history
-	syncing   bool         // a sync has no answer
-	heard     int64        // the greatest seq that was spoken of since
-	syncTries int          // failures in a row
-	syncAt    time.Time    // not before
-	waiters   []chan error // of calls of Sync that no request was sent for yet
-	served    []chan error // and of those one was sent for
+	unsynced  bool            // nothing is known of this history yet
+	doubt     bool            // something spoke of another history
+	syncing   bool            // a sync has no answer
+	heard     map[int64]int64 // what was spoken of since it was sent, and what its answer may not know of yet: the greatest seq of each history
+	syncTries int             // failures in a row
+	syncAt    time.Time       // not before
+	waiters   []chan error    // of calls of Sync that no request was sent for yet
+	served    []chan error    // and of those one was sent for
 
 	queue     []*entry // what is to be sent, in order: recalls first
 	flying    int      // of them, how many are under way
@@ -54,7 +54,7 @@ type conversation struct {
 func (c *Client) conversation(conv string) *conversation {
 	v := c.convs[conv]
 	if v == nil {
-		v = &conversation{conv: conv}
+		v = &conversation{conv: conv, heard: map[int64]int64{}}
 		c.convs[conv] = v
 		c.begin(v)
 	}
@@ -75,6 +75,9 @@ func (v *conversation) followFrom(at Position) {
 	v.follow, v.away, v.unsynced, v.log, v.told, v.telling = true, false, true, newLog(at), at.Seq, 0
 }
 
+// hear notes that seq was spoken of in the history epoch.
+func (v *conversation) hear(epoch, seq int64) { v.heard[epoch] = max(v.heard[epoch], seq) }
+
 // look puts a conversation among those that may have something to send. It needs the lock.
 func (c *Client) look(v *conversation) {
 	if !v.isDue {
@@ -90,12 +93,12 @@ func (c *Client) expect(v *conversation, epoch, head int64) {
 		c.suspect(v, epoch)
 		return
 	}
+	v.hear(epoch, head)
 	switch {
-	case v.log.epoch == 0: // a sync is due anyway
-	case v.log.epoch != epoch:
+	case v.log.epoch == epoch:
+		v.log.head = max(v.log.head, head)
+	case v.log.epoch != 0: // otherwise a sync is due anyway
 		v.doubt = true
-	default:
-		v.log.head, v.heard = max(v.log.head, head), max(v.heard, head)
 	}
 	c.look(v)
 }

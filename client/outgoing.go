@@ -150,7 +150,8 @@ func (o *out) sync(v *conversation) (again bool) {
 	if o.c.full(v) {
 		limit = 1 // only the epoch is of interest
 	}
-	v.syncing, v.heard = true, 0
+	v.syncing = true
+	clear(v.heard)
 	v.served, v.waiters = append(v.served, v.waiters...), nil
 	o.send(&wire.Request{T: wire.TypeSync, Conv: v.conv, Epoch: v.log.epoch, After: v.log.cursor, Limit: int(limit)},
 		&request{kind: wire.TypeSync, v: v, epoch: v.log.epoch})

@@ -54,7 +54,7 @@ func (c *Client) arrived(v *conversation, epoch int64, e *tidings.Event) {
 	if !v.follow || v.log.epoch != epoch || v.log.cursor+1 != e.Seq && v.unsynced || c.full(v) {
 		c.expect(v, epoch, e.Seq)
 	} else {
-		v.heard = max(v.heard, e.Seq)
+		v.hear(epoch, e.Seq)
 		c.merged(v, v.log.add(*e))
 	}
 	c.takeBack(v, epoch, e)
@@ -230,7 +230,7 @@ func (c *Client) syncAnswered(r *request, f *wire.Frame) {
 	recalled, ok := v.log.page(f.After, f.Events, f.Withheld)
 	v.log.head = max(v.log.head, f.Head)
 	if !f.More {
-		v.log.complete(f.Head, v.heard)
+		v.log.complete(f.Head, v.heard[v.log.epoch])
 	}
 	if !ok || f.More && v.log.cursor == before { // it brings nothing: not at once again
 		v.syncAt = time.Now().Add(c.pause(v.syncTries))
@@ -239,7 +239,8 @@ func (c *Client) syncAnswered(r *request, f *wire.Frame) {
 		v.syncTries = 0
 	}
 	if v.unsynced || v.doubt {
-		v.unsynced, v.doubt = false, false
+		_, same := v.heard[v.log.epoch]
+		v.unsynced, v.doubt = false, len(v.heard) > 1 || len(v.heard) == 1 && !same // the answer may be older
 		c.suspect(v, v.log.epoch)
 	}
 	c.settleSuspects(v)
@@ -257,6 +258,8 @@ func (c *Client) syncRefused(v *conversation, f *wire.Frame, err error) {
 	switch {
 	case f.Code == tidings.EpochChanged || f.Code == tidings.CursorAhead: // the latter with our epoch: this log has lost its end
 		c.reset(v, f.Epoch)
+	case f.Retry == "no" && len(v.heard) > 0:
+		v.doubt = true // perhaps we are a member since
 	case f.Retry == "no":
 		known := v.log.epoch != 0
 		v.suspects = append(v.suspects, c.box.sentTo(v.conv, 0)...) // a restore may not know the conversation
@@ -308,12 +311,18 @@ func (c *Client) ackAnswered(r *request, f *wire.Frame) {
 	case f.T == wire.TypeAcked && f.Epoch == r.v.log.epoch:
 		r.v.acked = max(r.v.acked, r.seq) // a greater stored value is of nobody's interest, a smaller one would be asked for for ever
 	case f.Retry == "resync":
-		r.v.doubt = true
+		r.v.doubted(f)
 	case f.Retry == "no":
 		r.v.acked = max(r.v.acked, r.seq) // given up: the next one will be judged anew
 	default:
 		r.v.ackedAt = c.retryAt(f, 0)
 	}
+}
+
+// doubted notes that a request was judged by another history, or by one that has lost its end.
+func (v *conversation) doubted(f *wire.Frame) {
+	v.doubt = v.follow
+	v.hear(f.Epoch, 0)
 }
 
 func (c *Client) readAnswered(r *request, f *wire.Frame) {
@@ -325,7 +334,8 @@ func (c *Client) readAnswered(r *request, f *wire.Frame) {
 		v.read = max(v.read, r.seq)
 		c.readMoved(v, ReadMoved{v.conv, f.Epoch, f.Seq, f.Unread, f.UnreadMore})
 	case f.Retry == "resync":
-		v.doubt, v.wantRead = v.follow, 0
+		v.doubted(f)
+		v.wantRead = 0
 	case f.Retry == "no":
 		v.wantRead = 0
 	default:

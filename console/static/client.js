@@ -291,8 +291,8 @@ var Conversation = class {
   doubt = false;
   /** A sync has no answer. */
   syncing = false;
-  /** The greatest seq that was spoken of since. */
-  heard = 0;
+  /** What was spoken of since it was sent, and what its answer may not know of yet: the greatest seq of each history. */
+  heard = /* @__PURE__ */ new Map();
   syncTries = 0;
   syncAt = 0;
   /** Calls of sync that no request was sent for yet, and those that one was sent for. */
@@ -328,6 +328,10 @@ var Conversation = class {
     this.log = new Log(at);
     this.told = at.seq;
     this.telling = 0;
+  }
+  /** Notes that seq was spoken of in the history epoch. */
+  hear(epoch, seq) {
+    this.heard.set(epoch, Math.max(this.heard.get(epoch) ?? 0, seq));
   }
   /** Puts an entry into the queue. A recall, whose time is short, does not wait behind messages. */
   enqueue(item) {
@@ -1033,7 +1037,7 @@ var Outgoing = class {
     if (!v.unsynced && !v.doubt && gap > 0) limit = Math.min(limit, gap);
     if (core.full(v)) limit = 1;
     v.syncing = true;
-    v.heard = 0;
+    v.heard.clear();
     v.served.push(...v.waiters.splice(0));
     const { epoch, cursor } = v.log;
     this.#request({ t: "sync", conv: v.conv, epoch, after: cursor, limit }, { kind: "sync", v, log: v.log, seq: 0 });
@@ -1219,14 +1223,9 @@ var Core = class {
   /** Notes that a conversation has reached head in the history epoch. */
   expect(v, epoch, head) {
     if (!v.follow) return this.suspect(v, epoch);
-    if (v.log.epoch !== 0) {
-      if (v.log.epoch !== epoch) {
-        v.doubt = true;
-      } else {
-        v.log.head = Math.max(v.log.head, head);
-        v.heard = Math.max(v.heard, head);
-      }
-    }
+    v.hear(epoch, head);
+    if (v.log.epoch === epoch) v.log.head = Math.max(v.log.head, head);
+    else if (v.log.epoch !== 0) v.doubt = true;
     this.look(v);
   }
   /** So much waits for the application that no more is taken. */
@@ -1552,7 +1551,7 @@ function arrived(core, v, epoch, event) {
   if (!v.follow || v.log.epoch !== epoch || v.log.cursor + 1 !== event.seq && v.unsynced || core.full(v)) {
     core.expect(v, epoch, event.seq);
   } else {
-    v.heard = Math.max(v.heard, event.seq);
+    v.hear(epoch, event.seq);
     core.merged(v, v.log.add(event));
   }
   takeBack(core, v, epoch, event);
@@ -1688,7 +1687,7 @@ function syncAnswered(core, v, log, f) {
   const before = log.cursor;
   const { recalled, ok } = log.page(f.after, f.events, f.withheld);
   log.head = Math.max(log.head, f.head);
-  if (!f.more) log.complete(f.head, v.heard);
+  if (!f.more) log.complete(f.head, v.heard.get(log.epoch) ?? 0);
   if (!ok || f.more && log.cursor === before) {
     v.syncAt = now() + core.pause(v.syncTries);
     v.syncTries++;
@@ -1696,7 +1695,8 @@ function syncAnswered(core, v, log, f) {
     v.syncTries = 0;
   }
   if (v.unsynced || v.doubt) {
-    v.unsynced = v.doubt = false;
+    v.unsynced = false;
+    v.doubt = [...v.heard.keys()].some((epoch) => epoch !== log.epoch);
     core.suspect(v, log.epoch);
   }
   settleSuspects(core, v);
@@ -1708,6 +1708,8 @@ function syncAnswered(core, v, log, f) {
 function syncRefused(core, v, f, err) {
   if (f.code === "EPOCH_CHANGED" || f.code === "CURSOR_AHEAD") {
     core.reset(v, f.epoch);
+  } else if (f.retry === "no" && v.heard.size > 0) {
+    v.doubt = true;
   } else if (f.retry === "no") {
     const known = v.log.epoch !== 0;
     v.addSuspects(core.box.sentTo(v.conv, 0));
@@ -1738,9 +1740,13 @@ function ackAnswered(core, v, log, seq, f) {
   core.look(v);
   if (log !== v.log) return;
   if (f.t === "acked" && f.epoch === log.epoch) v.acked = Math.max(v.acked, seq);
-  else if (f.retry === "resync") v.doubt = true;
+  else if (f.retry === "resync") doubted(v, f);
   else if (f.retry === "no") v.acked = Math.max(v.acked, seq);
   else v.ackedAt = core.retryAt(f, 0);
+}
+function doubted(v, f) {
+  v.doubt = v.follow;
+  v.hear(f.epoch, 0);
 }
 function readAnswered(core, v, log, seq, f) {
   v.reading = false;
@@ -1752,7 +1758,7 @@ function readAnswered(core, v, log, seq, f) {
     readMoved(core, v, moved);
     for (const o of core.observers) o.pushed(cursorPush(f));
   } else if (f.retry === "resync") {
-    v.doubt = v.follow;
+    doubted(v, f);
     v.wantRead = 0;
   } else if (f.retry === "no") {
     v.wantRead = 0;

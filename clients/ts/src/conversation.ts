@@ -28,8 +28,8 @@ export class Conversation {
   doubt = false;
   /** A sync has no answer. */
   syncing = false;
-  /** The greatest seq that was spoken of since. */
-  heard = 0;
+  /** What was spoken of since it was sent, and what its answer may not know of yet: the greatest seq of each history. */
+  readonly heard = new Map<number, number>();
   syncTries = 0;
   syncAt = 0;
   /** Calls of sync that no request was sent for yet, and those that one was sent for. */
@@ -70,6 +70,11 @@ export class Conversation {
     this.log = new Log(at);
     this.told = at.seq;
     this.telling = 0;
+  }
+
+  /** Notes that seq was spoken of in the history epoch. */
+  hear(epoch: number, seq: number): void {
+    this.heard.set(epoch, Math.max(this.heard.get(epoch) ?? 0, seq));
   }
 
   /** Puts an entry into the queue. A recall, whose time is short, does not wait behind messages. */

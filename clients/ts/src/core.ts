@@ -157,14 +157,9 @@ export class Core {
   /** Notes that a conversation has reached head in the history epoch. */
   expect(v: Conversation, epoch: number, head: number): void {
     if (!v.follow) return this.suspect(v, epoch);
-    if (v.log.epoch !== 0) { // otherwise a sync is due anyway
-      if (v.log.epoch !== epoch) {
-        v.doubt = true;
-      } else {
-        v.log.head = Math.max(v.log.head, head);
-        v.heard = Math.max(v.heard, head);
-      }
-    }
+    v.hear(epoch, head);
+    if (v.log.epoch === epoch) v.log.head = Math.max(v.log.head, head);
+    else if (v.log.epoch !== 0) v.doubt = true; // otherwise a sync is due anyway
     this.look(v);
   }
 

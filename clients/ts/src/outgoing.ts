@@ -123,7 +123,7 @@ class Outgoing {
     if (!v.unsynced && !v.doubt && gap > 0) limit = Math.min(limit, gap);
     if (core.full(v)) limit = 1; // only the epoch is of interest
     v.syncing = true;
-    v.heard = 0;
+    v.heard.clear();
     v.served.push(...v.waiters.splice(0));
     const { epoch, cursor } = v.log;
     this.#request({ t: "sync", conv: v.conv, epoch, after: cursor, limit }, { kind: "sync", v, log: v.log, seq: 0 });

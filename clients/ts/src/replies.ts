@@ -57,7 +57,7 @@ function arrived(core: Core, v: Conversation, epoch: number, event: Event): void
   if (!v.follow || v.log.epoch !== epoch || (v.log.cursor + 1 !== event.seq && v.unsynced) || core.full(v)) {
     core.expect(v, epoch, event.seq);
   } else {
-    v.heard = Math.max(v.heard, event.seq);
+    v.hear(epoch, event.seq);
     core.merged(v, v.log.add(event));
   }
   takeBack(core, v, epoch, event);
@@ -206,7 +206,7 @@ function syncAnswered(core: Core, v: Conversation, log: Log, f: Frame): void {
   const before = log.cursor;
   const { recalled, ok } = log.page(f.after, f.events, f.withheld);
   log.head = Math.max(log.head, f.head);
-  if (!f.more) log.complete(f.head, v.heard);
+  if (!f.more) log.complete(f.head, v.heard.get(log.epoch) ?? 0);
   if (!ok || (f.more && log.cursor === before)) { // it brings nothing: not at once again
     v.syncAt = now() + core.pause(v.syncTries);
     v.syncTries++;
@@ -214,7 +214,8 @@ function syncAnswered(core: Core, v: Conversation, log: Log, f: Frame): void {
     v.syncTries = 0;
   }
   if (v.unsynced || v.doubt) {
-    v.unsynced = v.doubt = false;
+    v.unsynced = false;
+    v.doubt = [...v.heard.keys()].some((epoch) => epoch !== log.epoch); // the answer may be older
     core.suspect(v, log.epoch);
   }
   settleSuspects(core, v);
@@ -227,6 +228,8 @@ function syncAnswered(core: Core, v: Conversation, log: Log, f: Frame): void {
 function syncRefused(core: Core, v: Conversation, f: Frame, err: TidingsError): void {
   if (f.code === "EPOCH_CHANGED" || f.code === "CURSOR_AHEAD") { // the latter with our epoch: this log has lost its end
     core.reset(v, f.epoch);
+  } else if (f.retry === "no" && v.heard.size > 0) {
+    v.doubt = true; // perhaps we are a member since
   } else if (f.retry === "no") {
     const known = v.log.epoch !== 0;
     v.addSuspects(core.box.sentTo(v.conv, 0)); // a restore may not know the conversation
@@ -260,9 +263,15 @@ function ackAnswered(core: Core, v: Conversation, log: Log, seq: number, f: Fram
   core.look(v);
   if (log !== v.log) return; // of a history that was given up meanwhile
   if (f.t === "acked" && f.epoch === log.epoch) v.acked = Math.max(v.acked, seq); // a greater stored value is of nobody's interest, a smaller one would be asked for for ever
-  else if (f.retry === "resync") v.doubt = true;
+  else if (f.retry === "resync") doubted(v, f);
   else if (f.retry === "no") v.acked = Math.max(v.acked, seq); // given up: the next one will be judged anew
   else v.ackedAt = core.retryAt(f, 0);
+}
+
+/** Notes that a request was judged by another history, or by one that has lost its end. */
+function doubted(v: Conversation, f: Frame): void {
+  v.doubt = v.follow;
+  v.hear(f.epoch, 0);
 }
 
 function readAnswered(core: Core, v: Conversation, log: Log, seq: number, f: Frame): void {
@@ -275,7 +284,7 @@ function readAnswered(core: Core, v: Conversation, log: Log, seq: number, f: Fra
     readMoved(core, v, moved);
     for (const o of core.observers) o.pushed(cursorPush(f));
   } else if (f.retry === "resync") {
-    v.doubt = v.follow;
+    doubted(v, f);
     v.wantRead = 0;
   } else if (f.retry === "no") {
     v.wantRead = 0;

@@ -210,7 +210,7 @@ describe("in a browser", { timeout: 180_000 }, () => {
     const second = await Tab.open(context, site, { url: network.url, text });
     await second.send(conv, "m-1", "secret");
     const { seq } = await second.answer();
-    await eventually("it has arrived", async () => (await second.bodies(conv)).length === 1);
+    for (const tab of [first, second]) await eventually("it has arrived", async () => (await tab.bodies(conv)).length === 1);
     const code = (cmid: string): Promise<string> => second.page.evaluate(async ({ conv, seq, cmid }) => {
       const { codeOf } = (await import("/index.js" as string)) as typeof import("../src/index.js");
       return window.client.recall({ conv, target: { seq }, cmid }).then((p) => p.wait()).then(() => "", codeOf);
