@@ -52,6 +52,7 @@ func TestReadingCostsWhatItReturns(t *testing.T) {
 			{"a page in the middle", syncSQL, args(pgx.NamedArgs{"user": "ben", "after": n / 2, "limit": 501}), 501, 4},
 			{"a page beyond a gap", syncSQL, args(pgx.NamedArgs{"user": "ana", "after": 5, "limit": 501}), 56, 6}, // an average of two loops, rounded up
 			{"a page of one who came and went a thousand times", syncSQL, args(pgx.NamedArgs{"user": "dee", "after": 0, "limit": 11}), 100, 1100},
+			{"a long page of the same one, over eleven intervals", syncSQL, args(pgx.NamedArgs{"user": "dee", "after": 0, "limit": 501}), 600, 1100},
 			{"conversations", listSQL, args(pgx.NamedArgs{"user": "ben", "after": "small2", "limit": 11}), 0, 12},
 			{"one event", syncSQL, args(pgx.NamedArgs{"user": "ben", "after": n / 2, "limit": 1}), 1, 4},
 			{"a feed", logSQL, args(pgx.NamedArgs{"after": n - 20, "limit": 500}), 20, 0},
