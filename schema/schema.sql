@@ -155,13 +155,14 @@ BEGIN
 END $$;
 
 CREATE FUNCTION tidings.notify_v1(input json) RETURNS json
-    LANGUAGE sql
+    LANGUAGE plpgsql
     AS $$
-    SELECT coalesce(json_agg(json_build_object('id', a.id, 'created', a.created, 'tasks', a.tasks,
-                                               'payload_differs', a.payload_differs, 'expired', a.expired) ORDER BY a.position), '[]')
-      FROM (SELECT CASE json_typeof(input) WHEN 'array' THEN input ELSE json_build_array(input) END AS items) i
-     CROSS JOIN tidings.notify_batch(i.items, json_array_length(i.items)) a
-$$;
+BEGIN
+    RETURN (SELECT coalesce(json_agg(json_build_object('id', a.id, 'created', a.created, 'tasks', a.tasks,
+                                                       'payload_differs', a.payload_differs, 'expired', a.expired) ORDER BY a.position), '[]')
+              FROM (SELECT CASE json_typeof(input) WHEN 'array' THEN input ELSE json_build_array(input) END AS items) i
+             CROSS JOIN tidings.notify_batch(i.items, json_array_length(i.items)) a);
+END $$;
 
 CREATE FUNCTION tidings.on_log(known oid) RETURNS boolean
     LANGUAGE plpgsql STABLE
@@ -399,10 +400,10 @@ CREATE TABLE tidings.channel_pref (
     version bigint DEFAULT 1 NOT NULL,
     updated_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
     CONSTRAINT channel_pref_address_check CHECK (((octet_length(address) >= 1) AND (octet_length(address) <= 4096))),
-    CONSTRAINT channel_pref_channel_check CHECK (tidings.is_id(channel)),
-    CONSTRAINT channel_pref_check CHECK ((bucket = tidings.bucket_of(user_id))),
-    CONSTRAINT channel_pref_slot_check CHECK (((slot = ''::text) OR tidings.is_id(slot))),
-    CONSTRAINT channel_pref_user_id_check CHECK (tidings.is_id(user_id))
+    CONSTRAINT channel_pref_channel_check CHECK ((((octet_length(channel) >= 1) AND (octet_length(channel) <= 128)) AND (channel ~ '^[!-"$&-.0->@-~]+$'::text))),
+    CONSTRAINT channel_pref_check CHECK ((bucket = get_byte(sha256(convert_to(user_id, 'UTF8'::name)), 0))),
+    CONSTRAINT channel_pref_slot_check CHECK (((slot = ''::text) OR (((octet_length(slot) >= 1) AND (octet_length(slot) <= 128)) AND (slot ~ '^[!-"$&-.0->@-~]+$'::text)))),
+    CONSTRAINT channel_pref_user_id_check CHECK ((((octet_length(user_id) >= 1) AND (octet_length(user_id) <= 128)) AND (user_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 );
 
 CREATE TABLE tidings.channel_state (
@@ -446,10 +447,10 @@ CREATE TABLE tidings.device (
     former text[] DEFAULT '{}'::text[] NOT NULL COLLATE pg_catalog."C",
     connects bigint DEFAULT 0 NOT NULL,
     seen_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
-    CONSTRAINT device_check CHECK ((bucket = tidings.bucket_of(user_id))),
-    CONSTRAINT device_device_is_an_id CHECK (tidings.is_id(device_id)),
-    CONSTRAINT device_install_is_an_id CHECK (tidings.is_id(install_id)),
-    CONSTRAINT device_user_is_an_id CHECK (tidings.is_id(user_id))
+    CONSTRAINT device_check CHECK ((bucket = get_byte(sha256(convert_to(user_id, 'UTF8'::name)), 0))),
+    CONSTRAINT device_device_is_an_id CHECK ((((octet_length(device_id) >= 1) AND (octet_length(device_id) <= 128)) AND (device_id ~ '^[!-"$&-.0->@-~]+$'::text))),
+    CONSTRAINT device_install_is_an_id CHECK ((((octet_length(install_id) >= 1) AND (octet_length(install_id) <= 128)) AND (install_id ~ '^[!-"$&-.0->@-~]+$'::text))),
+    CONSTRAINT device_user_is_an_id CHECK ((((octet_length(user_id) >= 1) AND (octet_length(user_id) <= 128)) AND (user_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 )
 WITH (fillfactor='70');
 
@@ -482,7 +483,7 @@ CREATE TABLE tidings.gateway (
     started_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
     lease_until timestamp with time zone NOT NULL,
     draining boolean DEFAULT false NOT NULL,
-    CONSTRAINT gateway_gateway_id_check CHECK (tidings.is_id(gateway_id))
+    CONSTRAINT gateway_gateway_id_check CHECK ((((octet_length(gateway_id) >= 1) AND (octet_length(gateway_id) <= 128)) AND (gateway_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 )
 WITH (fillfactor='50');
 
@@ -522,7 +523,7 @@ CREATE TABLE tidings.member (
     leave_seq bigint,
     CONSTRAINT member_check CHECK ((leave_seq >= join_seq)),
     CONSTRAINT member_join_seq_check CHECK ((join_seq >= 1)),
-    CONSTRAINT member_user_is_an_id CHECK (tidings.is_id(user_id))
+    CONSTRAINT member_user_is_an_id CHECK ((((octet_length(user_id) >= 1) AND (octet_length(user_id) <= 128)) AND (user_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 );
 
 CREATE TABLE tidings.migration (
@@ -546,7 +547,7 @@ CREATE TABLE tidings.mute (
     user_id text NOT NULL COLLATE pg_catalog."C",
     until timestamp with time zone,
     at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
-    CONSTRAINT mute_user_id_check CHECK (tidings.is_id(user_id))
+    CONSTRAINT mute_user_id_check CHECK ((((octet_length(user_id) >= 1) AND (octet_length(user_id) <= 128)) AND (user_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 );
 
 CREATE TABLE tidings.notification (
@@ -573,22 +574,22 @@ CREATE TABLE tidings.notification (
     purged_at timestamp with time zone,
     erased_at timestamp with time zone,
     preview boolean DEFAULT false NOT NULL,
-    CONSTRAINT notification_about_conv_is_an_id CHECK (tidings.is_id(about_conv)),
+    CONSTRAINT notification_about_conv_is_an_id CHECK ((((octet_length(about_conv) >= 1) AND (octet_length(about_conv) <= 128)) AND (about_conv ~ '^[!-"$&-.0->@-~]+$'::text))),
     CONSTRAINT notification_about_seq_out_of_range CHECK ((about_seq >= 1)),
     CONSTRAINT notification_body_too_long CHECK ((octet_length(body) <= 16384)),
-    CONSTRAINT notification_category_is_an_id CHECK (tidings.is_id(category)),
+    CONSTRAINT notification_category_is_an_id CHECK ((((octet_length(category) >= 1) AND (octet_length(category) <= 128)) AND (category ~ '^[!-"$&-.0->@-~]+$'::text))),
     CONSTRAINT notification_check CHECK ((bucket = get_byte(uuid_send(id), 0))),
     CONSTRAINT notification_check1 CHECK (((about_conv IS NULL) = (about_seq IS NULL))),
     CONSTRAINT notification_check2 CHECK (((payload_hash IS NULL) = (purged_at IS NOT NULL))),
     CONSTRAINT notification_data_is_an_object CHECK (((jsonb_typeof(data) = 'object'::text) AND (octet_length((data)::text) <= 16384))),
     CONSTRAINT notification_duplicates_unknown CHECK ((duplicates = ANY (ARRAY['forbid'::text, 'allow'::text]))),
     CONSTRAINT notification_emptied CHECK ((((purged_at IS NULL) OR (channels IS NULL)) AND ((COALESCE(purged_at, erased_at) IS NULL) OR ((title IS NULL) AND (body IS NULL) AND (data IS NULL))))),
-    CONSTRAINT notification_event_key_is_an_id CHECK (tidings.is_id(event_key)),
+    CONSTRAINT notification_event_key_is_an_id CHECK ((((octet_length(event_key) >= 1) AND (octet_length(event_key) <= 128)) AND (event_key ~ '^[!-"$&-.0->@-~]+$'::text))),
     CONSTRAINT notification_max_attempts_out_of_range CHECK (((max_attempts >= 1) AND (max_attempts <= 100))),
     CONSTRAINT notification_priority_unknown CHECK (((priority >= 0) AND (priority <= 2))),
     CONSTRAINT notification_title_too_long CHECK ((octet_length(title) <= 1024)),
     CONSTRAINT notification_ttl_out_of_range CHECK (((expires_at > created_at) AND (expires_at < (created_at + '800 days'::interval)))),
-    CONSTRAINT notification_user_is_an_id CHECK (tidings.is_id(user_id))
+    CONSTRAINT notification_user_is_an_id CHECK ((((octet_length(user_id) >= 1) AND (octet_length(user_id) <= 128)) AND (user_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 );
 
 CREATE TABLE tidings.optout (
@@ -597,10 +598,10 @@ CREATE TABLE tidings.optout (
     category text NOT NULL COLLATE pg_catalog."C",
     channel text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
     at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
-    CONSTRAINT optout_category_check CHECK (tidings.is_id(category)),
-    CONSTRAINT optout_channel_check CHECK (((channel = ''::text) OR tidings.is_id(channel))),
-    CONSTRAINT optout_check CHECK ((bucket = tidings.bucket_of(user_id))),
-    CONSTRAINT optout_user_id_check CHECK (tidings.is_id(user_id))
+    CONSTRAINT optout_category_check CHECK ((((octet_length(category) >= 1) AND (octet_length(category) <= 128)) AND (category ~ '^[!-"$&-.0->@-~]+$'::text))),
+    CONSTRAINT optout_channel_check CHECK (((channel = ''::text) OR (((octet_length(channel) >= 1) AND (octet_length(channel) <= 128)) AND (channel ~ '^[!-"$&-.0->@-~]+$'::text)))),
+    CONSTRAINT optout_check CHECK ((bucket = get_byte(sha256(convert_to(user_id, 'UTF8'::name)), 0))),
+    CONSTRAINT optout_user_id_check CHECK ((((octet_length(user_id) >= 1) AND (octet_length(user_id) <= 128)) AND (user_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 );
 
 CREATE TABLE tidings.posted (
@@ -618,10 +619,10 @@ CREATE TABLE tidings.quiet (
     to_minute smallint NOT NULL,
     at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
     CONSTRAINT quiet_check CHECK ((from_minute <> to_minute)),
-    CONSTRAINT quiet_check1 CHECK ((bucket = tidings.bucket_of(user_id))),
+    CONSTRAINT quiet_check1 CHECK ((bucket = get_byte(sha256(convert_to(user_id, 'UTF8'::name)), 0))),
     CONSTRAINT quiet_from_minute_check CHECK (((from_minute >= 0) AND (from_minute <= 1439))),
     CONSTRAINT quiet_to_minute_check CHECK (((to_minute >= 0) AND (to_minute <= 1439))),
-    CONSTRAINT quiet_user_id_check CHECK (tidings.is_id(user_id))
+    CONSTRAINT quiet_user_id_check CHECK ((((octet_length(user_id) >= 1) AND (octet_length(user_id) <= 128)) AND (user_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 );
 
 CREATE TABLE tidings.read (
@@ -651,7 +652,7 @@ CREATE TABLE tidings.route (
     gateway_id text NOT NULL COLLATE pg_catalog."C",
     connection_id uuid NOT NULL,
     version bigint NOT NULL,
-    CONSTRAINT route_check CHECK ((bucket = tidings.bucket_of(user_id)))
+    CONSTRAINT route_check CHECK ((bucket = get_byte(sha256(convert_to(user_id, 'UTF8'::name)), 0)))
 )
 WITH (fillfactor='70');
 
@@ -723,8 +724,8 @@ CREATE TABLE tidings.token_floor (
     user_id text NOT NULL COLLATE pg_catalog."C",
     not_before timestamp with time zone NOT NULL,
     set_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
-    CONSTRAINT token_floor_check CHECK ((bucket = tidings.bucket_of(user_id))),
-    CONSTRAINT token_floor_user_id_check CHECK (tidings.is_id(user_id))
+    CONSTRAINT token_floor_check CHECK ((bucket = get_byte(sha256(convert_to(user_id, 'UTF8'::name)), 0))),
+    CONSTRAINT token_floor_user_id_check CHECK ((((octet_length(user_id) >= 1) AND (octet_length(user_id) <= 128)) AND (user_id ~ '^[!-"$&-.0->@-~]+$'::text)))
 );
 
 CREATE TABLE tidings.tombstone (

@@ -4,6 +4,7 @@ package schema_test
 
 import (
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -263,6 +264,51 @@ func someIDs() []string {
 		all = append(all, string(b))
 	}
 	return all
+}
+
+// What the constraints say of ids is what is_id says, and of buckets what bucket_of says, and none calls a function of ours: that would be
+// read and inlined anew for every statement.
+func TestConstraintsOnIDs(t *testing.T) {
+	pool := pgtest.New(t)
+	rows, err := pool.Query(t.Context(), `SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c' AND connamespace = 'tidings'::regnamespace`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name, def string
+	defs := map[string]string{}
+	if _, err := pgx.ForEachRow(rows, []any{&name, &def}, func() error {
+		defs[name] = def
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ids, buckets := 0, 0
+	column := regexp.MustCompile(`\((\w+) ~ |convert_to\((\w+),`)
+	for name, def := range defs {
+		if strings.Contains(def, "tidings.") {
+			t.Errorf("%s calls a function: %s", name, def)
+		}
+		for _, found := range column.FindAllStringSubmatch(def, -1) {
+			says, meant := strings.TrimPrefix(def, "CHECK "), "tidings.is_id(u.id)"
+			from := fmt.Sprintf(`(SELECT id, id AS %s FROM unnest($1::text[]) i (id)) u`, found[1]+found[2])
+			if found[2] != "" {
+				buckets++
+				meant, from = "true", fmt.Sprintf(`(SELECT id, id AS %s, tidings.bucket_of(id) AS bucket FROM unnest($1::text[]) i (id)) u`, found[2])
+			} else {
+				ids++
+			}
+			var differs []string
+			if err := pool.QueryRow(t.Context(), `SELECT coalesce(array_agg(u.id), '{}') FROM `+from+` WHERE u.id <> '' AND `+says+` IS DISTINCT FROM `+meant, someIDs()).Scan(&differs); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if len(differs) > 0 {
+				t.Errorf("%s judges %q otherwise", name, differs)
+			}
+		}
+	}
+	if ids < 15 || buckets < 6 {
+		t.Errorf("only %d constraints on ids and %d on buckets were found", ids, buckets)
+	}
 }
 
 // Go and SQL agree on what an id is, and on every user's bucket. The fixed values guard against both changing together: stored
