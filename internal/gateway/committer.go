@@ -90,8 +90,8 @@ func (t *turns) pop() *backlog {
 }
 
 // newCommitter makes a committer that writes to st. After each commit it calls committed with the events that were stored, in the
-// order of seq within a conversation, and then each message's done. Both run on the goroutine that wrote the batch and hold up the
-// conversations of it: they must not wait for anything. Writers of sessions that committed leaves to late begin after them.
+// order of seq within a conversation, and then each message's done. Both run on the committer's goroutines and hold up the
+// conversations of the batch: they must not wait for anything. Writers of sessions that committed leaves to late begin after them.
 func newCommitter(st *store.Store, committed func([]tidings.Event, *late), opts committerOptions) *committer {
 	setDefault(&opts.Committers, 2)
 	setDefault(&opts.SideWorkers, 4)
@@ -138,26 +138,6 @@ func (c *committer) submit(m *outgoing) error {
 	b.count, b.bytes = b.count+1, b.bytes+size
 	c.count, c.bytes = c.count+1, c.bytes+size
 	return nil
-}
-
-// atOnce writes a message on the caller's goroutine and calls m.done, if nothing else is on its way: a single message pays for no
-// hand-over between goroutines, which on an idle gateway is a good part of what it waits for. It tells whether it did; otherwise nothing
-// has happened. Whatever is submitted meanwhile gathers for the next batch.
-func (c *committer) atOnce(ctx context.Context, m *outgoing) bool {
-	c.mu.Lock()
-	if c.closed || c.count > 0 {
-		c.mu.Unlock()
-		return false
-	}
-	size := sizeOf(&m.msg)
-	b := &backlog{conv: m.msg.Conv, count: 1, bytes: size}
-	c.backlogs[b.conv] = b
-	c.count, c.bytes = 1, size
-	c.mu.Unlock()
-	batch := []*part{{of: b, sends: []waiting{{outgoing: m, since: time.Now()}}}}
-	c.commit(context.WithoutCancel(ctx), batch, 0)
-	c.release(batch)
-	return true
 }
 
 // sizeOf is what a waiting message counts in QueueBytes: its texts and roughly what surrounds them.

@@ -83,22 +83,12 @@ func (s *session) first(req wire.Request, err error) {
 	s.greeted = nil
 }
 
-// submit hands a send to the committer. Who sends one message at a time on an idle gateway has it written here and now: nothing else of the
-// session waits for its reader then.
+// submit hands a send to the committer.
 func (s *session) submit(req wire.Request) {
 	m, err := req.Message(s.user, s.device)
 	if err == nil {
 		rid, conv := req.Rid, req.Conv
-		out := &outgoing{msg: m, done: func(a tidings.Answer, err error) { s.sent(rid, conv, a, err) }}
-		if s.last && s.flight.Load() == 1 {
-			s.deaf.Store(true)
-			written := s.g.committer.atOnce(s.g.ctx, out)
-			s.deaf.Store(false)
-			if written {
-				return
-			}
-		}
-		err = s.g.committer.submit(out)
+		err = s.g.committer.submit(&outgoing{msg: m, done: func(a tidings.Answer, err error) { s.sent(rid, conv, a, err) }})
 	}
 	if err != nil {
 		s.answerError(req.Rid, req.T, err)

@@ -40,9 +40,6 @@ func (s *session) tick(now int64, wall time.Time) {
 	if oldest != 0 && oldest <= s.pinged {
 		s.pinged = now // the ping may still be queued behind it: SendWait is the limit until it is not
 	}
-	if s.seen.Load() < s.pinged && s.deaf.Load() {
-		s.pinged = now // the answer may be there: the store's own deadlines are the limit until it can be heard
-	}
 	switch partial := s.partial.Load(); {
 	case phase >= closing:
 		if past(closedAt, cfg.CloseWait) {

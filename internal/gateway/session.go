@@ -33,9 +33,6 @@ type session struct {
 
 	refreshing atomic.Bool // a refresh waits among the hellos
 
-	last bool        // nothing had come behind the frame that is handled; of the reader alone
-	deaf atomic.Bool // the reader writes a message to the log and hears nothing meanwhile
-
 	// Of the ticker alone.
 	nextPing, pinged int64
 

@@ -66,7 +66,6 @@ func (s *session) next(ws *websocket.Conn, t *tap, meter *meter) (more bool, err
 	s.seen.Store(s.g.clock())
 	s.g.metrics.in.Inc()
 	if kind == websocket.TextMessage {
-		s.last = t.input.Buffered() == 0
 		s.handle(frame, meter)
 	} else {
 		s.close(wire.CloseNotHello, "binary frames are not understood")

@@ -56,7 +56,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t := &tap{}
 	upgrader := websocket.Upgrader{
-		HandshakeTimeout: g.cfg.CloseWait, WriteBufferPool: noBuffers{}, WriteBufferSize: 1,
+		HandshakeTimeout: g.cfg.CloseWait, ReadBufferSize: readBuffer, WriteBufferPool: noBuffers{}, WriteBufferSize: 1,
 		Subprotocols: []string{wire.Subprotocol},
 		CheckOrigin:  func(*http.Request) bool { return true }, // judged above
 		Error: func(w http.ResponseWriter, _ *http.Request, status int, reason error) {
@@ -149,14 +149,8 @@ type hijacker struct {
 
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffers, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	h.tap.Conn, h.tap.input = conn, bufio.NewReaderSize(h.tap, readBuffer)
-	if buffers.Reader.Buffered() > 0 {
-		return h.tap, buffers, nil // the peer has not waited for the answer: the library refuses that
-	}
-	return h.tap, bufio.NewReadWriter(h.tap.input, buffers.Writer), nil
+	h.tap.Conn = conn
+	return h.tap, buffers, err
 }
 
 // tap is the connection as the WebSocket library sees it. The library reads the frames and writes the answer to the handshake.
@@ -164,7 +158,6 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // writer, which alone writes to the socket, writes it.
 type tap struct {
 	net.Conn
-	input *bufio.Reader // on it, which the library reads from
 	quiet bool
 	code  int // of the close frame; 0: none
 }
