@@ -717,7 +717,7 @@ CASE state
 END),
     CONSTRAINT task_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'SENDING'::text, 'SENT'::text, 'FAILED'::text, 'UNKNOWN'::text, 'SUPPRESSED'::text])))
 )
-WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0.2', autovacuum_analyze_threshold='50000', autovacuum_vacuum_cost_delay='0', fillfactor='42');
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0.2', autovacuum_analyze_threshold='50000', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE tidings.token_floor (
     bucket smallint NOT NULL,

@@ -1,10 +1,5 @@
 -- +goose Up
 
--- Room on a page of tasks: the second version of each, written by the claim, finds its place beside the first, and before the third is
--- written by the finish, pruning has usually made room there. With 70, as it was, most claims went to another page: that took a seventh more of
--- PostgreSQL's processor time for each settled task. Pages that are written from now on have it.
-ALTER TABLE tidings.task SET (fillfactor = 42);
-
 -- What is_id and bucket_of say, in the constraints themselves: PostgreSQL reads and inlines a function of theirs anew for every statement
 -- that writes to the table, a tenth of what a call of notify_v1 with one notification took. The functions stay for callers and for plans
 -- that are kept.
